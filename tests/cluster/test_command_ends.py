@@ -14,7 +14,7 @@ from jsync import errors
 from ..support.connection_faults import Events, connect
 from ..support.servers import wait_for
 from ..support.threads import LONG
-from .test_ordered import patiently
+from .test_ordered import with_retries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def is_outdated(routed: RoutedCluster, name: str, directory: Path) -> bool:
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=10)
         config = {"num_replicas": 3, "duplicate_window": 0.1}
-        patiently(lambda: js.create_stream(name=name, subjects=[name], **config))
+        with_retries(lambda: js.create_stream(name=name, subjects=[name], **config))
     old = routed.stream_leader(name)
     other = next(server for server in routed.servers if server is not old)
     rows.write_text("".join(lines[: ROWS // 2]))
@@ -93,6 +93,6 @@ def is_outdated(routed: RoutedCluster, name: str, directory: Path) -> bool:
     assert len(copy.read_text().splitlines()) == ROWS
     with connect(other.url, Events()) as nc:
         js = nc.jetstream(timeout=10)
-        assert patiently(js.stream(name).leader_info).state.messages == ROWS
-        patiently(lambda: js.delete_stream(name))
+        assert with_retries(js.stream(name).leader_info).state.messages == ROWS
+        with_retries(lambda: js.delete_stream(name))
     return True

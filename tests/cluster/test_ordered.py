@@ -50,7 +50,7 @@ def reader(whole: Cluster) -> Iterator[jsync.Connection]:
         yield connection
 
 
-def patiently(call: Callable[[], Any]) -> Any:
+def with_retries(call: Callable[[], Any]) -> Any:
     """Retry the call until the cluster can answer it."""
     result: list[Any] = []
 
@@ -77,14 +77,16 @@ def delete_stream(js: jsync.JetStream, name: str) -> None:
             js.stream(name).delete(timeout=5)
         return True
 
-    patiently(delete)
+    with_retries(delete)
 
 
 @pytest.fixture
 def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
     """The name of a stream on all three servers."""
     js = writer.jetstream(timeout=2)
-    patiently(lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3))
+    with_retries(
+        lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
+    )
     yield unique
     delete_stream(js, unique)
 
@@ -92,9 +94,9 @@ def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
 def publish(writer: jsync.Connection, stream: str, count: int) -> None:
     """Store the next `count` numbers."""
     js = writer.jetstream(timeout=2)
-    first = patiently(lambda: js.stream(stream)).info().state.last_seq
+    first = with_retries(lambda: js.stream(stream)).info().state.last_seq
     for number in range(first, first + count):
-        patiently(partial(js.publish, stream, b"%d" % number, msg_id=str(number)))
+        with_retries(partial(js.publish, stream, b"%d" % number, msg_id=str(number)))
 
 
 def take(messages: jsync.MessagesContext, count: int) -> list[int]:
@@ -126,7 +128,7 @@ def step_down(writer: jsync.Connection, what: str) -> None:
         reply = writer.request(f"$JS.API.{what}", timeout=2)
         return bool(json.loads(reply.data).get("success"))
 
-    assert patiently(stepped_down)
+    assert with_retries(stepped_down)
 
 
 def all_are(told: Recorder, kinds: tuple[type[Exception], ...]) -> bool:
@@ -140,7 +142,7 @@ def test_order_is_exact_while_the_stream_leader_changes(
     writer: jsync.Connection, reader: jsync.Connection, stream: str
 ) -> None:
     told = Recorder()
-    consumer = patiently(lambda: reader.jetstream().ordered_consumer(stream))
+    consumer = with_retries(lambda: reader.jetstream().ordered_consumer(stream))
     with consumer.messages(**QUICK, on_error=told) as messages:
         got: list[int] = []
         for _ in range(4):
@@ -163,7 +165,9 @@ def test_order_is_exact_when_a_server_is_killed(
 ) -> None:
     told = Recorder()
     publish(writer, stream, 200)
-    consumer = patiently(lambda: reader.jetstream(timeout=2).ordered_consumer(stream))
+    consumer = with_retries(
+        lambda: reader.jetstream(timeout=2).ordered_consumer(stream)
+    )
     with consumer.messages(**QUICK, on_error=told) as messages:
         got = take(messages, 100)
         if victim == "the consumer's server":
@@ -185,7 +189,9 @@ def test_reading_to_the_end_is_exact_despite_kills(
     whole: Cluster, writer: jsync.Connection, reader: jsync.Connection, stream: str
 ) -> None:
     publish(writer, stream, 300)
-    consumer = patiently(lambda: reader.jetstream(timeout=2).ordered_consumer(stream))
+    consumer = with_retries(
+        lambda: reader.jetstream(timeout=2).ordered_consumer(stream)
+    )
     with consumer.messages(**QUICK, until_end=True) as messages:
         got = take(messages, 60)
         killed = host(whole, stream)
@@ -217,7 +223,7 @@ def interest(writer: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
     """A replicated stream that keeps its one message for its consumer."""
     js = writer.jetstream(timeout=10)
     fields: dict[str, Any] = {"num_replicas": 3, "retention": "interest"}
-    stream: jsync.Stream = patiently(
+    stream: jsync.Stream = with_retries(
         lambda: js.create_stream(name=unique, subjects=[f"0.{unique}"], **fields)
     )
     stream.create_consumer(durable_name="keeps")

@@ -14,7 +14,7 @@ from jsync import errors
 from ..support.connection_faults import Events, connect
 from ..support.servers import wait_for
 from ..support.threads import Recorder
-from .test_ordered import delete_stream, host, patiently, publish
+from .test_ordered import delete_stream, host, publish, with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,9 @@ def writer(whole: Cluster) -> Iterator[jsync.Connection]:
 def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
     """The name of a stream on all three servers."""
     js = writer.jetstream(timeout=2)
-    patiently(lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3))
+    with_retries(
+        lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
+    )
     yield unique
     delete_stream(js, unique)
 
@@ -59,7 +61,7 @@ def test_an_ordered_subscription_outlives_its_consumers_server(
     publish(writer, stream, 20)
     with connect(whole.urls, Events()) as reader:
         js = reader.jetstream(timeout=2)
-        sub = patiently(
+        sub = with_retries(
             lambda: js.subscribe(
                 stream,
                 stream=stream,
@@ -82,7 +84,7 @@ def test_every_message_is_handled_during_consumer_leader_changes(
     handled: queue.SimpleQueue[int] = queue.SimpleQueue()
     with connect(whole.urls, Events()) as reader:
         js = reader.jetstream(timeout=5)
-        sub = patiently(
+        sub = with_retries(
             lambda: js.subscribe(
                 stream,
                 stream=stream,
@@ -99,4 +101,4 @@ def test_every_message_is_handled_during_consumer_leader_changes(
             seen: set[int] = set()
             while not set(range(round_ * 10, round_ * 10 + 10)) <= seen:
                 seen.add(handled.get(timeout=LONG))
-        patiently(sub.unsubscribe)
+        with_retries(sub.unsubscribe)

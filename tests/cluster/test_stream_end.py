@@ -17,7 +17,7 @@ from ..matrix.lines import binary_of
 from ..support.connection_faults import Events, connect
 from ..support.servers import Cluster, wait_for
 from ..support.threads import LONG, Recorder, Thread
-from .test_ordered import host, patiently
+from .test_ordered import host, with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ def test_a_follower_that_is_behind_shortens_no_read(
     stream = f"KV_{unique}"
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=10)
-        patiently(lambda: js.create_key_value(bucket=unique, replicas=3))
+        with_retries(lambda: js.create_key_value(bucket=unique, replicas=3))
         late = follower(routed, stream)
         group = js.stream(stream).cached_info.cluster
         assert group is not None
@@ -139,7 +139,7 @@ def test_a_follower_that_is_behind_shortens_no_read(
                 time.sleep(max(0.0, 3.0 - (time.monotonic() - begun)))
             for read, thread in reading:
                 assert thread.result() == list(range(KEYS)), read.__name__
-        patiently(lambda: delete_bucket(js, unique))
+        with_retries(lambda: delete_bucket(js, unique))
 
 
 def test_a_lagging_follower_hides_no_last_change(
@@ -148,7 +148,7 @@ def test_a_lagging_follower_hides_no_last_change(
     stream = f"KV_{unique}"
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=10)
-        bucket = patiently(lambda: js.create_key_value(bucket=unique, replicas=3))
+        bucket = with_retries(lambda: js.create_key_value(bucket=unique, replicas=3))
         acked = [bucket.put("k", b"")]
         numbers = [bucket.put("n.0", b"")]
         late = follower(routed, stream)
@@ -191,14 +191,14 @@ def test_a_lagging_follower_hides_no_last_change(
             over.set()
         for thread in threads:
             thread.result()
-        patiently(lambda: delete_bucket(js, unique))
+        with_retries(lambda: delete_bucket(js, unique))
 
 
 def test_a_cut_off_live_copy_is_not_current(routed: RoutedCluster, unique: str) -> None:
     stream = f"KV_{unique}"
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=10)
-        bucket = patiently(lambda: js.create_key_value(bucket=unique, replicas=3))
+        bucket = with_retries(lambda: js.create_key_value(bucket=unique, replicas=3))
         bucket.put("a", b"0")
         cut = follower(routed, stream)
         awake = [server.url for server in routed.servers if server is not cut]
@@ -225,7 +225,7 @@ def test_a_cut_off_live_copy_is_not_current(routed: RoutedCluster, unique: str) 
                 view.wait_for(acked[-1][1], LONG)
                 wait_for(lambda: view.is_current)
                 assert view["a"] == source.get("a").value
-        patiently(lambda: delete_bucket(js, unique))
+        with_retries(lambda: delete_bucket(js, unique))
 
 
 def delete_bucket(js: jsync.JetStream, bucket: str) -> None:

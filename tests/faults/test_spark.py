@@ -48,7 +48,7 @@ LONG = 300
 """The seconds in which a round must end, even on a slow machine."""
 
 
-def patiently(call: Any) -> Any:
+def with_retries(call: Any) -> Any:
     """Return the result of a call that succeeds once the cluster has its leaders."""
     deadline = time.monotonic() + LONG
     while True:
@@ -82,7 +82,7 @@ class World:
         self._next = 0
 
     def create(self, name: str) -> None:
-        patiently(
+        with_retries(
             lambda: self.js.create_stream(
                 name=name,
                 subjects=[f"{name}.>"],
@@ -100,7 +100,7 @@ class World:
 
     def publish_rows(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            patiently(
+            with_retries(
                 lambda number=number: self.js.publish(
                     f"{self.source}.{number % 3}",
                     b"%d" % number,
@@ -126,13 +126,13 @@ class World:
             )
             return [int(data) for data in pa.table(found)["data"].to_pylist()]
 
-        found: list[int] = patiently(read)
+        found: list[int] = with_retries(read)
         return found
 
     def collisions(self) -> int:
         """Return the rows that the sink has reported as lost for the id of another one."""
-        fence = patiently(lambda: self.js.key_value(self.fence))
-        entry = decode(patiently(lambda: fence.get(f"{KEY}.committed")).value)
+        fence = with_retries(lambda: self.js.key_value(self.fence))
+        entry = decode(with_retries(lambda: fence.get(f"{KEY}.committed")).value)
         assert isinstance(entry, Committed)
         assert entry.totals is not None
         return entry.totals.collisions
@@ -323,11 +323,11 @@ def lose(world: World, query: Query, rng: random.Random) -> str | None:
     world.lost |= unread() - world.lost
     if kind == "unread":
         # A message stays behind those that are gone, as in a stream with a limit.
-        patiently(lambda: world.js.stream(world.source).purge())
+        with_retries(lambda: world.js.stream(world.source).purge())
         if not world.lost:
             return None
     else:
-        patiently(lambda: world.js.delete_stream(world.source))
+        with_retries(lambda: world.js.delete_stream(world.source))
         world.create(world.source)
     return kind
 

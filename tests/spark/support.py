@@ -114,7 +114,7 @@ def begun(writer: DataStreamWriter) -> StreamingQuery:
             raise failure
         return query
 
-    return patiently(begin)
+    return with_retries(begin)
 
 
 def has_begun(query: StreamingQuery) -> bool:
@@ -133,10 +133,10 @@ def ended(writer: DataStreamWriter, timeout: int) -> StreamingQuery:
             query.stop()
         return query
 
-    return patiently(run)
+    return with_retries(run)
 
 
-def patiently(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+def with_retries(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     """Call `start` until no Python worker of Spark comes too late, even on a slow machine.
 
     Spark gives a worker ten seconds to connect. Nothing is read or written before.

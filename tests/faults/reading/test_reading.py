@@ -17,7 +17,7 @@ from jsync import errors
 from jsync.jetstream.watching.freshness import MAX_AGE
 from jsync.server import LocalServer
 
-from ...cluster.test_ordered import patiently
+from ...cluster.test_ordered import with_retries
 from ...support.connection_faults import Events, connect
 from ...support.routed_cluster import RoutedCluster
 from ...support.threads import LONG, Recorder, Thread
@@ -49,10 +49,10 @@ class World:
         self._threads: list[Thread[None]] = []
 
     def prepare(self, js: jsync.JetStream) -> None:
-        patiently(
+        with_retries(
             lambda: js.create_key_value(bucket="B", replicas=self.replicas, history=1)
         )
-        patiently(
+        with_retries(
             lambda: js.create_stream(
                 name="LOG",
                 subjects=["log.>"],
@@ -62,12 +62,12 @@ class World:
         )
         # A mirror answers direct gets of the log, too, and has only some of its messages.
         mirror = {"name": "LOG", "filter_subject": "log.a"}
-        patiently(
+        with_retries(
             lambda: js.create_stream(name="PART", mirror=mirror, mirror_direct=True)
         )
-        bucket = patiently(partial(js.key_value, "B"))
+        bucket = with_retries(partial(js.key_value, "B"))
         for key in KEPT:
-            revision = patiently(partial(bucket.put, key))
+            revision = with_retries(partial(bucket.put, key))
             self.model.put(key, revision)
 
     def start(self, name: str, work: Callable[[World, random.Random], None]) -> None:
@@ -108,7 +108,7 @@ class World:
 def put_keys(world: World, rng: random.Random) -> None:
     """Replace keys that always have a value, one of them most of the time."""
     with connect(world.urls, Events()) as nc:
-        bucket = patiently(partial(nc.jetstream(timeout=2).key_value, "B"))
+        bucket = with_retries(partial(nc.jetstream(timeout=2).key_value, "B"))
         while not world.over.is_set():
             key = KEPT[0] if rng.random() < 0.3 else rng.choice(KEPT)
             with contextlib.suppress(errors.Error):
@@ -120,7 +120,7 @@ def put_keys(world: World, rng: random.Random) -> None:
 def change_keys(world: World, rng: random.Random) -> None:
     """Put, delete and purge keys that come and go."""
     with connect(world.urls, Events()) as nc:
-        bucket = patiently(partial(nc.jetstream(timeout=2).key_value, "B"))
+        bucket = with_retries(partial(nc.jetstream(timeout=2).key_value, "B"))
         for number in itertools.count():
             if world.over.is_set():
                 return
