@@ -207,7 +207,7 @@ def test_watches_and_copies_match_after_each_leader_change(
                 "change %d: %d revisions, %d keys, %d writes failed so far",
                 *(number + 1, revisions, len(view), writers.failed),
             )
-            writers.go_on()
+            writers.resume()
     js.delete_key_value(unique)
 
 

@@ -87,24 +87,24 @@ def test_messages_reported_stored_outlive_the_leader(
                 future = publisher.publish(unique, data, msg_id=data.decode())
                 futures.append((data, future))
 
-        def go_on() -> None:
+        def wait_for_acks() -> None:
             """Wait until many more messages are stored."""
             before = len(futures)
             wait_for(lambda: len(futures) > before + 2000, LONG)
             wait_for(futures[before + 1000][1].done, LONG)
 
         writer = Thread(publish)
-        go_on()
+        wait_for_acks()
         for _ in range(2 if harm == "step down" else 1):
             if harm == "step down":
                 answered(lambda: nc.request(step_down, timeout=2))
             else:
                 leader = whole.stream_leader(unique)
                 leader.kill()
-                go_on()
+                wait_for_acks()
                 leader.start()
                 whole.wait_until_ready()
-            go_on()
+            wait_for_acks()
         stop.set()
         writer.result()
         with contextlib.suppress(errors.PublisherError):

@@ -280,7 +280,7 @@ class World:
 
     # The judge ------------------------------------------------------------------------
 
-    def go_on(self) -> None:
+    def wait_for_answers(self) -> None:
         """Wait until each caller has got some answers, or has found a wrong one."""
         before = [caller.done for caller in self.callers]
         wait_for(
@@ -330,9 +330,9 @@ def test_calls_end_in_an_answer_or_typed_error(
             *(world.cut_the_host, world.kill_the_server),
         ]
         for number in campaign.rounds():
-            world.go_on()
+            world.wait_for_answers()
             fault = faults[number % len(faults)]
             print(fault.__name__)  # noqa: T201 (pytest shows it if the test fails)
             fault()
-        world.go_on()
+        world.wait_for_answers()
         world.end()

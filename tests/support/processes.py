@@ -68,7 +68,7 @@ class Child:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def go_on(self) -> None:
+    def send_line(self) -> None:
         """Write a line to its input."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")

@@ -399,11 +399,11 @@ def end_beside_full_buffer(world: World, rng: random.Random) -> None:
 def end_in_drain(world: World, rng: random.Random) -> None:
     """A drain handles what has come, and no subscription begins meanwhile in silence."""
     nc = world.connect()
-    entered, go_on = threading.Event(), threading.Event()
+    entered, release = threading.Event(), threading.Event()
 
     def handle(msg: jsync.Msg) -> None:
         entered.set()
-        go_on.wait(LONG)
+        release.wait(LONG)
 
     sub = nc.subscribe("end.drain", callback=handle)
     nc.publish("end.drain", b"")
@@ -416,7 +416,7 @@ def end_in_drain(world: World, rng: random.Random) -> None:
             pass
         else:
             world.model.wrong("a subscription began during a drain")
-        go_on.set()
+        release.set()
         for thread in threads:
             world.model.call("drain", 30, thread.result)
     nc.close()

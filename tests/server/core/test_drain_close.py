@@ -113,13 +113,13 @@ def test_no_subscription_begins_during_a_drain(
 ) -> None:
     consumer = stream.create_consumer(durable_name="there")
     raised: dict[str, errors.Error | None] = {}
-    go_on = threading.Event()
+    release = threading.Event()
     nc = jsync.connect(server.url)
     other = nc.jetstream()
     subject = (stream.info().config.subjects or [""])[0].replace(">", "a")
 
     def begin(_: jsync.Msg) -> None:
-        go_on.wait(LONG)
+        release.wait(LONG)
         calls: dict[str, Callable[[], object]] = {
             "subscribe": lambda: nc.subscribe(unique),
             "push": lambda: other.subscribe(subject, durable="no", keep=True),
@@ -143,7 +143,7 @@ def test_no_subscription_begins_during_a_drain(
     before = set(nc._session.interests)
     draining = Thread(nc.drain, LONG)
     wait_for(lambda: not sub.is_active)
-    go_on.set()
+    release.set()
     draining.result()
     assert raised.pop("request") is None
     for name, error in raised.items():

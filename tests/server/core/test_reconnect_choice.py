@@ -130,14 +130,14 @@ def test_no_choice_leaves_the_usual_order(own_server: StartServer) -> None:
 
 def test_servers_set_during_a_choice_are_chosen_from(own_server: StartServer) -> None:
     old, new = own_server(jetstream=False), own_server(jetstream=False)
-    choosing, go_on = threading.Event(), threading.Event()
+    choosing, release = threading.Event(), threading.Event()
     given: list[list[str]] = []
 
     def choose(servers: list[PoolServer], _: ServerInfo) -> PoolServer:
         given.append([server.url for server in servers])
         if len(given) == 1:
             choosing.set()
-            go_on.wait(SOON)
+            release.wait(SOON)
         return servers[0]
 
     events = Events()
@@ -146,7 +146,7 @@ def test_servers_set_during_a_choice_are_chosen_from(own_server: StartServer) ->
         assert choosing.wait(SOON)
         nc.set_servers([new.url])
         assert nc.servers == [new.url]
-        go_on.set()
+        release.set()
         events.wait("reconnect")
         assert nc.connected_url == new.url
     assert given == [[old.url], [new.url]]
@@ -157,11 +157,11 @@ def test_close_does_not_wait_for_a_choice() -> None:
         peer.handshake()
         peer.reset()
 
-    choosing, go_on = threading.Event(), threading.Event()
+    choosing, release = threading.Event(), threading.Event()
 
     def choose(servers: list[PoolServer], _: ServerInfo) -> PoolServer:
         choosing.set()
-        go_on.wait(LONG)
+        release.wait(LONG)
         return servers[0]
 
     events = Events()
@@ -170,7 +170,7 @@ def test_close_does_not_wait_for_a_choice() -> None:
         assert choosing.wait(SOON)
         nc.close()
         events.wait("closed")
-        go_on.set()
+        release.set()
 
 
 def test_the_servers_are_those_that_were_set_last(own_server: StartServer) -> None:

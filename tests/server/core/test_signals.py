@@ -170,10 +170,10 @@ def test_ctrl_c_ends_calls_and_leaves_clients_usable(
             while line := child.line():
                 if line == "pause":
                     server.pause()
-                    child.go_on()
+                    child.send_line()
                 elif line == "resume":
                     server.resume()
-                    child.go_on()
+                    child.send_line()
                 else:
                     output.append(line)
             code, _, complaints = child.finish()

@@ -71,17 +71,17 @@ def test_each_call_ends_when_the_server_is_killed(
         for _ in range(2):
             answered = [caller.answered for caller in callers]
 
-            def all_go_on(before: list[int] = answered) -> bool:
+            def all_answered(before: list[int] = answered) -> bool:
                 return all(
                     c.answered > count + 20
                     for c, count in zip(callers, before, strict=True)
                 )
 
-            wait_for(all_go_on, 60)
+            wait_for(all_answered, 60)
             server.kill()
             server.start()
         answered = [caller.answered for caller in callers]
-        wait_for(lambda: all_go_on(answered), 60)
+        wait_for(lambda: all_answered(answered), 60)
         for caller in callers:
             caller.end()
         allowed = (
@@ -272,7 +272,7 @@ def test_a_signal_ends_services_after_their_running_requests(
             return gone.is_set()
 
         wait_for(nobody)  # the service is stopping
-        child.go_on()
+        child.send_line()
         assert call.result().data == b"finished"
         assert [child.line(), child.line()] == said
         code, _, complaints = child.finish()

@@ -1296,14 +1296,14 @@ def test_a_forged_advisory_buries_no_message_in_hand(
     js.publish(stream.name)
     consumer = stream.create_consumer(durable_name="w", max_deliver=3)
     consumer.next(SOON).nak()
-    begun, go_on = threading.Event(), threading.Event()
+    begun, release = threading.Event(), threading.Event()
     retry = Retry(attempts=2, dead_letter=f"dead.{unique}")
     app = jsync.Worker(stream=stream.name, retry=retry, on_error=told)
 
     @app.handle(">", consumer="w")
     def handle(_: jsync.JetStreamMsg) -> None:
         begun.set()
-        go_on.wait(SOON)
+        release.wait(SOON)
 
     kind = "io.nats.jetstream.advisory.v1.max_deliver"
     about = {"stream": stream.name, "consumer": "w", "stream_seq": 1, "deliveries": 3}
@@ -1315,7 +1315,7 @@ def test_a_forged_advisory_buries_no_message_in_hand(
         nc.publish(where, b"the next one")
         assert isinstance(told.get(), errors.JetStreamError)
         assert stream.info().state.messages == 1
-        go_on.set()
+        release.set()
         wait_for(lambda: stream.info().state.messages == 0)
     assert dead.info().state.messages == 0
     stream.delete()
@@ -1410,7 +1410,7 @@ def test_an_advisory_of_another_domain_deletes_no_message(
         config=f"""jetstream {{ domain: leaf }}
         leafnodes {{ remotes: [{{ url: "nats-leaf://127.0.0.1:{port}" }}], reconnect: 1 }}"""
     )
-    told, go_on = Recorder(), threading.Event()
+    told, release = Recorder(), threading.Event()
     with jsync.connect(hub.url) as nc, jsync.connect(leaf.url) as leaf_nc:
         js, far = nc.jetstream(), leaf_nc.jetstream()
         wait_for(lambda: answers(leaf_nc.jetstream(domain="hub")))
@@ -1424,7 +1424,7 @@ def test_an_advisory_of_another_domain_deletes_no_message(
         js.create_stream(name="DEAD", subjects=["dead"])
         retry = Retry(attempts=2, dead_letter="dead")
         app = jsync.Worker(stream="W", retry=retry, on_error=told)
-        app.handle("hub", consumer="w")(lambda _: go_on.wait(SOON))
+        app.handle("hub", consumer="w")(lambda _: release.wait(SOON))
         with (
             js.advisories(MaxDeliveries) as heard,
             nc.jetstream(domain="hub").advisories(MaxDeliveries) as own,
@@ -1444,7 +1444,7 @@ def test_an_advisory_of_another_domain_deletes_no_message(
             assert js.stream("DEAD").info().state.messages == 0
             with pytest.raises(errors.JetStreamError, match="not an advisory"):
                 own.next(SOON)
-            go_on.set()
+            release.set()
 
 
 SCRIPT = """

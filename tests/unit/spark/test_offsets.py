@@ -84,7 +84,7 @@ def test_the_lost_messages_of_a_range(
     assert found is None if loss is None else loss in (found or "")
 
 
-def test_where_to_go_on_behind_a_loss() -> None:
+def test_a_read_resumes_after_a_loss() -> None:
     offset_range = OffsetRange(OLD, 1, 10)
     assert resume_offset(offset_range, bounds(1, 20), None) == 10
     assert resume_offset(offset_range, bounds(15, 20), None) == 15

@@ -48,7 +48,7 @@ class Writers:
             self._threads.append(Thread(self._run, bucket, number))
 
     def __enter__(self) -> Self:
-        self.go_on()
+        self.resume()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,7 +57,7 @@ class Writers:
         for thread in self._threads:
             thread.result()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._go.set()
 
     def pause(self) -> None:

@@ -79,7 +79,7 @@ def test_watches_and_live_copies_match_after_each_kill(
                     "kill %d: %d revisions, %d keys, %d writes failed so far",
                     *(number + 1, revisions, len(view), writers.failed),
                 )
-                writers.go_on()
+                writers.resume()
 
 
 def written(writers: Writers, count: int) -> bool:

@@ -138,7 +138,7 @@ def test_a_vanished_holder_is_replaced_after_its_ttl(
     """
     with Child(script, server.url, locks.bucket) as child:
         token = int(child.line())
-        child.go_on()
+        child.send_line()
         child.finish()
     with locks.lock("a", ttl=2, timeout=LONG) as lock:
         assert lock.token > token

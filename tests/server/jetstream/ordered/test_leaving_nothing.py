@@ -162,7 +162,7 @@ def test_a_program_ending_without_closing_leaves_no_consumer(
     with Child(script, server.url, stream.name) as child:
         assert child.line() == "0"
         assert consumers(nc, stream)
-        child.go_on()
+        child.send_line()
         assert child.finish()[0] == 0
     wait_for(lambda: not consumers(nc, stream))
 

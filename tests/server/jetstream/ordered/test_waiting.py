@@ -81,14 +81,14 @@ def test_ctrl_c_ends_the_wait_and_nothing_else(
         assert child.line() == "0"
         if away:
             server.kill()
-        child.go_on()
+        child.send_line()
         for _ in range(1 if wait == "consume" else 2):
             assert child.line() == "waiting"
             child.process.send_signal(signal.SIGINT)
             assert child.line() == "interrupted"
         if away:
             server.start()
-        child.go_on()
+        child.send_line()
         if wait != "consume":
             assert child.line() == "1"
         code, _, errors_ = child.finish()

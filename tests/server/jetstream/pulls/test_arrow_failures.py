@@ -206,7 +206,7 @@ def test_a_signal_handler_is_called_once_and_exits(
     proxy.rewrite(Frames(lambda frame: b"CONSUMER.MSG.NEXT" not in frame))
     with Child(ASKED_TO_END, proxy.url, stream.name) as child:
         assert child.line() == "ready"
-        child.go_on()
+        child.send_line()
         assert child.line() == "reading"
         child.process.send_signal(2)
         code, output, told = child.finish()

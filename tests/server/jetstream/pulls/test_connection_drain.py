@@ -43,12 +43,12 @@ def unacked(stream: jsync.Stream, consumer: str) -> int:
     return stream.consumer(consumer).info().num_ack_pending or 0
 
 
-def drain_until(nc: jsync.Connection, go_on: threading.Event) -> None:
+def drain_until(nc: jsync.Connection, release: threading.Event) -> None:
     """Drain the connection, whose handler waits for the event: set once the drain waits."""
     draining = Thread(nc.drain)
     draining.wait_until_blocked()
     assert not draining.ended
-    go_on.set()
+    release.set()
     draining.result()
 
 
@@ -67,17 +67,17 @@ def test_leaving_the_connection_block_handles_all_received_messages(
 ) -> None:
     fill(nc, stream, 200)
     handled: list[int] = []
-    go_on = threading.Event()
+    release = threading.Event()
 
     def handle(msg: jsync.JetStreamMsg) -> None:
-        assert go_on.wait(SOON)
+        assert release.wait(SOON)
         slow(msg)
         handled.append(int(msg.data))
 
     with jsync.connect(server.url) as leaving:
         on(leaving, worker).consume(handle, max_messages=50, workers=workers)
         wait_for(lambda: worker.info().num_ack_pending == 50)
-        threading.Timer(0.1, go_on.set).start()
+        threading.Timer(0.1, release.set).start()
     assert sorted(handled) == list(range(50))
     info = worker.info()
     assert (info.num_ack_pending, info.num_redelivered) == (0, 0)
@@ -127,18 +127,18 @@ def test_a_drain_lets_ordered_handlers_handle_received_messages(
 ) -> None:
     fill(nc, stream, 50)
     handled: list[int] = []
-    entered, go_on = threading.Event(), threading.Event()
+    entered, release = threading.Event(), threading.Event()
 
     def handle(msg: jsync.JetStreamMsg) -> None:
         entered.set()
-        assert go_on.wait(SOON)
+        assert release.wait(SOON)
         handled.append(int(msg.data))
 
     ordered = other.jetstream().stream(stream.name).ordered_consumer()
     consuming = ordered.consume(handle, max_messages=30)
     assert entered.wait(SOON)
     wait_for(lambda: len(consuming._delivery.mailbox) == 29)
-    drain_until(other, go_on)
+    drain_until(other, release)
     assert handled == list(range(30))
     assert consuming.wait(0)
 

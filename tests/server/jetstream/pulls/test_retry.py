@@ -649,11 +649,11 @@ def test_retry_leaves_waiting_messages_with_the_server(
 ) -> None:
     """Those that are given back at the end have used up an attempt."""
     fill(nc, stream, 10)
-    called, go_on = threading.Semaphore(0), threading.Event()
+    called, release = threading.Semaphore(0), threading.Event()
 
     def handle(msg: jsync.JetStreamMsg) -> None:
         called.release()
-        assert go_on.wait(SOON)
+        assert release.wait(SOON)
         msg.ack()
 
     with worker.consume(handle, retry=Retry(attempts=3), workers=2) as consuming:
@@ -661,7 +661,7 @@ def test_retry_leaves_waiting_messages_with_the_server(
             assert called.acquire(timeout=SOON)
         info = worker.info()
         assert (info.num_pending, info.num_ack_pending) == (8, 2)
-        go_on.set()
+        release.set()
         wait_for(lambda: settled(worker))
         consuming.stop()
     assert worker.info().num_redelivered == 0

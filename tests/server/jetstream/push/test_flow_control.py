@@ -65,11 +65,11 @@ def test_flow_control_is_answered_after_handling_earlier_messages(
     nc: jsync.Connection, js: jsync.JetStream, subject: str, unique: str
 ) -> None:
     begun: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    release: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def handle(msg: jsync.JetStreamMsg) -> None:
         begun.put(True)
-        go_on.get(timeout=LONG)
+        release.get(timeout=LONG)
 
     answers = nc.subscribe(f"fc.{unique}")
     with (
@@ -81,11 +81,11 @@ def test_flow_control_is_answered_after_handling_earlier_messages(
         wait_for(lambda: sub.pending == 1)
         say(other, sub.subject, 100, FLOW, reply=answers.subject)
         wait_for(lambda: sub._delivery.mailbox.holds_control)
-        go_on.put(True)
+        release.put(True)
         assert begun.get(timeout=SOON)  # the handler works on the second message
         nc.flush()
         assert not answers.pending
-        go_on.put(True)
+        release.put(True)
         answer = answers.next(SOON)
         assert (answer.data, answer.headers, answer.reply) == (b"", None, None)
 

@@ -84,11 +84,11 @@ def test_stop_returns_the_unhandled_messages(
     for _ in range(10):
         js.publish(subject)
     begun: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    release: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def handle(msg: jsync.JetStreamMsg) -> None:
         begun.put(True)
-        go_on.get(timeout=SOON)
+        release.get(timeout=SOON)
         msg.ack()
 
     running = pushed.consume(handle)
@@ -96,7 +96,7 @@ def test_stop_returns_the_unhandled_messages(
     wait_for(lambda: len(running._delivery.mailbox) == 9)
     stopping = Thread(running.stop)
     wait_for(lambda: not len(running._delivery.mailbox))
-    go_on.put(True)
+    release.put(True)
     assert stopping.result() == []
     again = Recorder()
     wait_for(lambda: not pushed.info().push_bound)

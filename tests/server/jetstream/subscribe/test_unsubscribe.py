@@ -277,11 +277,11 @@ def test_a_drain_without_messages_deletes_the_consumer_itself(
 def test_a_drained_callback_handles_all_before_the_deletion(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
-    go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    release: queue.SimpleQueue[bool] = queue.SimpleQueue()
     seen: list[tuple[int, list[str]]] = []
 
     def handle(msg: jsync.JetStreamMsg) -> None:
-        go_on.get(timeout=LONG)
+        release.get(timeout=LONG)
         seen.append((msg.metadata.stream_sequence, there(stream)))
 
     sub = js.subscribe(subject, callback=handle, durable="made")
@@ -290,7 +290,7 @@ def test_a_drained_callback_handles_all_before_the_deletion(
     draining = Thread(sub.drain)
     wait_for(lambda: not sub.is_active)
     for _ in range(5):
-        go_on.put(True)
+        release.put(True)
     draining.result()
     assert seen == [(sequence, ["made"]) for sequence in range(1, 6)]
     assert there(stream) == []
@@ -318,19 +318,19 @@ def test_a_callback_may_drain_its_own_subscription(
 def test_a_drain_that_takes_too_long_raises(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
-    go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    release: queue.SimpleQueue[bool] = queue.SimpleQueue()
     begun: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def handle(_: object) -> None:
         begun.put(True)
-        go_on.get(timeout=LONG)
+        release.get(timeout=LONG)
 
     sub = js.subscribe(subject, callback=handle)
     publish(nc, subject, 1)
     begun.get(timeout=SOON)
     with pytest.raises(errors.DrainTimeoutError):
         sub.drain(0.2)
-    go_on.put(True)
+    release.put(True)
     sub.drain()
 
 
