@@ -23,7 +23,7 @@ def _rebuild(
 class Error(Exception):
     r"""The base of every error that jsync raises on purpose.
 
-    `str(error)` is safe to print and to log. Errors quote servers and subjects of strangers,
+    `str(error)` is safe to print and to log. Errors quote untrusted text of servers and subjects,
     so control characters become escapes such as `\u001b`. The attributes and `args` keep the
     original text.
     """

@@ -103,10 +103,10 @@ def test_missing_permissions_are_reported(own_server: StartServer) -> None:
     assert nobody.code == 1
     assert found(nobody)["jetstream"][2] == "allow $JS.API.>"
     assert found(nobody)["permissions"][0] == "note"
-    stranger = run("--user", "nobody", "--password", "wrong", "doctor", *REMOTE)
-    assert stranger.code == 1
-    assert "--creds FILE" in found(stranger)["server"][2]
-    assert "wrong" not in stranger.output + stranger.errors
+    rejected = run("--user", "nobody", "--password", "wrong", "doctor", *REMOTE)
+    assert rejected.code == 1
+    assert "--creds FILE" in found(rejected)["server"][2]
+    assert "wrong" not in rejected.output + rejected.errors
 
 
 def test_the_doctor_tells_whether_tls_works(

@@ -20,7 +20,7 @@ from .processes import Process
 from .support import Jsync
 from .terminal import Terminal
 from .test_contexts import store
-from .test_strangers import EVIL, harmless, run_on_terminal, send
+from .test_untrusted_text import EVIL, harmless, run_on_terminal, send
 
 if TYPE_CHECKING:
     from pathlib import Path

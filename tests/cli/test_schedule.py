@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..support.servers import wait_for
-from .test_strangers import EVIL, harmless, run_on_terminal
+from .test_untrusted_text import EVIL, harmless, run_on_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -36,7 +36,7 @@ from jsync.cli.ui.keyboard import Keyboard, keys_of
 from ..support.servers import wait_for
 from .support import Jsync
 from .terminal import LONG, Terminal
-from .test_strangers import EVIL, harmless
+from .test_untrusted_text import EVIL, harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

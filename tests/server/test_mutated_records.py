@@ -370,7 +370,7 @@ def test_damaged_answers_hide_no_service(
 ) -> None:
     rng, told = seeded(verb), Recorder()
     with (
-        jsync.connect(server.url) as stranger,
+        jsync.connect(server.url) as other,
         jsync.connect(server.url, on_error=told) as nc,
         nc.service(name=unique, version="1.0.0"),
     ):
@@ -379,8 +379,8 @@ def test_damaged_answers_hide_no_service(
             for _ in range(COUNT):
                 msg.respond(mutated(ANSWERS[verb], rng))
 
-        stranger.subscribe(f"$SRV.{verb}.{unique}", callback=answer)
-        stranger.flush()
+        other.subscribe(f"$SRV.{verb}.{unique}", callback=answer)
+        other.flush()
         find = getattr(nc.services, verb.lower())
         found = find(unique, timeout=SOON, stall=1.0)
         assert unique in {each.name for each in found}

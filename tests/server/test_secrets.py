@@ -49,7 +49,7 @@ class Credential:
 
 
 @pytest.fixture(scope="module")
-def stranger() -> Iterator[LocalServer]:
+def other_server() -> Iterator[LocalServer]:
     """A server that accepts none of the credentials."""
     with LocalServer(config=password_config({"someone": "else"})) as server:
         yield server
@@ -169,14 +169,14 @@ def assert_hidden(secrets: list[str], said: list[str]) -> None:
 
 def test_no_loss_rejection_or_reconnect_shows_a_secret(
     credential: Credential,
-    stranger: LocalServer,
+    other_server: LocalServer,
     said: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     reported: list[Exception | None] = []
     with FaultProxy("127.0.0.1", credential.server.port) as proxy:
         with jsync.connect(
-            [credential.url(proxy.port), credential.url(stranger.port)],
+            [credential.url(proxy.port), credential.url(other_server.port)],
             **credential.options,
             randomize=False,
             reconnect_wait=0.01,
@@ -206,14 +206,14 @@ def test_no_loss_rejection_or_reconnect_shows_a_secret(
 
 
 def test_no_error_of_connecting_shows_it(
-    credential: Credential, stranger: LocalServer, said: list[str]
+    credential: Credential, other_server: LocalServer, said: list[str]
 ) -> None:
-    with FaultProxy("127.0.0.1", stranger.port) as gone:
+    with FaultProxy("127.0.0.1", other_server.port) as gone:
         gone.refuse()
         nowhere = [credential.url(gone.port)]
-        refused = [credential.url(stranger.port)]
+        refused = [credential.url(other_server.port)]
         wrong_host = [
-            credential.url(stranger.port).replace("127.0.0.1", "no such host")
+            credential.url(other_server.port).replace("127.0.0.1", "no such host")
         ]
         no_tls = [credential.url(credential.server.port).replace("nats:", "tls:")]
         for servers in (nowhere, refused, nowhere + refused, wrong_host, no_tls):

@@ -114,7 +114,7 @@ def test_upserts_and_deletes_change_a_bucket(
 
 
 @pytest.mark.parametrize("key", ["a.*", ">", "a b", "a\n", "a..b", "", ".a", "é", None])
-def test_a_key_of_strangers_changes_nothing(
+def test_an_invalid_key_changes_nothing(
     js: jsync.JetStream, bucket: jsync.KeyValue, dead: jsync.Stream, key: str | None
 ) -> None:
     bucket.put("a.b", b"stays")

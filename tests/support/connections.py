@@ -31,7 +31,7 @@ def black_hole() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def stranger(*replies: bytes) -> Iterator[str]:
+def canned_server(*replies: bytes) -> Iterator[str]:
     """The URL of a server that sends one of `replies` to each connection, and then the last one."""
     listener = socket.create_server(("127.0.0.1", 0))
     guests: list[socket.socket] = []

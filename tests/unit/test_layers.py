@@ -259,7 +259,7 @@ def impurities(modules: Mapping[str, Source], pure: Iterable[str]) -> Iterator[s
                     ahead.append((found.module, f"{way} -> {found.module}"))
 
 
-def strangers(modules: Mapping[str, Source]) -> Iterator[str]:
+def undeclared_doors(modules: Mapping[str, Source]) -> Iterator[str]:
     """Yield the modules that access the world and are not listed as doors."""
     for name in modules:
         for found in imports(modules, name):
@@ -297,7 +297,7 @@ def test_pure_modules_have_no_socket_clock_or_thread() -> None:
 
 
 def test_only_known_doors_lead_out() -> None:
-    assert not list(strangers(TREE))
+    assert not list(undeclared_doors(TREE))
 
 
 def test_the_map_lists_every_part() -> None:
@@ -362,7 +362,7 @@ def test_an_engine_with_waiting_extension_parts_is_noticed() -> None:
 
 
 def test_a_new_door_is_seen() -> None:
-    assert list(strangers({"headers": Source("import socket\n")}))
+    assert list(undeclared_doors({"headers": Source("import socket\n")}))
 
 
 # The names for users: the package, its public modules, and their public names.

@@ -1,4 +1,4 @@
-"""Tests of escaping text of strangers for a terminal."""
+"""Tests of escaping untrusted text for a terminal."""
 
 from __future__ import annotations
 

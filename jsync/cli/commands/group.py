@@ -238,9 +238,9 @@ def drop(
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
         existing = found.config.member_names
-        if strangers := [name for name in members if name not in existing]:
+        if unknown := [name for name in members if name not in existing]:
             raise NotFoundError(
-                f"group {group} of {stream} has no member {', '.join(strangers)}; its members "
+                f"group {group} of {stream} has no member {', '.join(unknown)}; its members "
                 f"are {', '.join(existing) or 'none yet'}. Nothing was dropped"
             )
         names = ", ".join(members)

@@ -72,10 +72,10 @@ def publish(
             rejections += 1
         except APIError:
             raise
-        except JetStreamError as stranger:
+        except JetStreamError as unreadable:
             raise errors.TimeoutError(
-                f"{stranger}: the message to {subject!r} may have been stored"
-            ) from stranger
+                f"{unreadable}: the message to {subject!r} may have been stored"
+            ) from unreadable
         left = deadline - monotonic() - wait
         if left <= 0:
             raise error

@@ -226,7 +226,7 @@ def publish_in_processes(world: World, name: str, rng: random.Random) -> None:
             return
 
 
-# Requests, subscriptions, strangers ---------------------------------------------------
+# Requests, subscriptions, other clients ----------------------------------------------
 
 
 def serve(world: World, name: str, rng: random.Random) -> None:

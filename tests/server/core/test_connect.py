@@ -18,7 +18,7 @@ import jsync
 from jsync import errors
 
 from ...support.connection_faults import open_files
-from ...support.connections import black_hole, refusing_url, stranger, works
+from ...support.connections import black_hole, canned_server, refusing_url, works
 from ...support.optional_libraries import needs_gevent
 from ...support.processes import run_child
 from ...support.proxy import FaultProxy
@@ -284,10 +284,10 @@ def test_an_unresolvable_name_is_a_connection_error() -> None:
         jsync.connect("nats://no.invalid:4222")
 
 
-@pytest.mark.tcp_only(reason="the stranger speaks before it is asked")
+@pytest.mark.tcp_only(reason="the server speaks before it is asked")
 def test_the_error_lists_why_each_server_failed() -> None:
     nobody = refusing_url()
-    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
+    with canned_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
         with pytest.raises(errors.NoServersError) as caught:
             jsync.connect([nobody, web])
     assert set(caught.value.errors) == {nobody, web}
@@ -312,7 +312,7 @@ def test_the_error_lists_why_each_server_failed() -> None:
     ids=["http", "ssh", "smtp", "binary", "broken-info", "list-info", "empty-info"],
 )
 def test_a_non_nats_peer_is_a_protocol_error(banner: bytes) -> None:
-    with stranger(banner) as url:
+    with canned_server(banner) as url:
         with pytest.raises(errors.ProtocolError):
             jsync.connect(url, connect_timeout=LONG)
 
@@ -329,7 +329,7 @@ def test_a_server_hanging_up_is_a_connection_error() -> None:
 
 
 def test_a_server_without_headers_is_too_old() -> None:
-    with stranger(b'INFO {"version":"2.1.0","headers":false}\r\n') as url:
+    with canned_server(b'INFO {"version":"2.1.0","headers":false}\r\n') as url:
         with pytest.raises(errors.ProtocolError, match=r"2\.1\.0"):
             jsync.connect(url)
 
@@ -364,7 +364,7 @@ def test_a_silent_server_leaves_time_for_the_next(server: LocalServer) -> None:
 
 def test_a_server_silent_after_info_is_a_timeout() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"max_payload":1048576}\r\n'
-    with stranger(info) as url:
+    with canned_server(info) as url:
         with pytest.raises(errors.TimeoutError, match="PONG"):
             jsync.connect(url, connect_timeout=1.0)
 

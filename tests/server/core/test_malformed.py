@@ -213,7 +213,7 @@ def test_garbage_instead_of_a_handshake_is_survived(unique: str) -> None:
         b"",
     ],
 )
-def test_strangers_on_the_servers_port_are_left_alone(
+def test_another_program_on_the_port_is_left_alone(
     own_server: StartServer, greeting: bytes
 ) -> None:
     server = own_server(jetstream=False)
@@ -228,8 +228,8 @@ def test_strangers_on_the_servers_port_are_left_alone(
         server.kill()
         events.wait("disconnect")
         nc.publish("data", b"held")
-        with FakeServer(say, port=server.port) as stranger:
-            wait_for(lambda: len(stranger.peers) >= 2)
+        with FakeServer(say, port=server.port) as other:
+            wait_for(lambda: len(other.peers) >= 2)
         assert not nc.is_closed
         server.start()
         events.wait("reconnect")

@@ -90,8 +90,8 @@ def test_a_choice_sees_the_attempts_and_errors(own_server: StartServer) -> None:
 BAD = {
     "raises": lambda servers, _: 1 // 0,
     "no server": lambda servers, _: "nats://127.0.0.1:4222",
-    "a stranger": lambda servers, _: jsync.PoolServer(
-        url="nats://stranger:4222", attempts=0, discovered=False, error=None
+    "an unknown server": lambda servers, _: jsync.PoolServer(
+        url="nats://unknown:4222", attempts=0, discovered=False, error=None
     ),
     "nan": lambda servers, _: (servers[0], float("nan")),
     "negative": lambda servers, _: (servers[0], -1),

@@ -16,7 +16,7 @@ import jsync
 from jsync import errors
 
 from ...support.connection_faults import Events, connect, open_files
-from ...support.connections import black_hole, refusing_url, stranger, works
+from ...support.connections import black_hole, canned_server, refusing_url, works
 from ...support.proxy import Ending, FaultProxy, Side
 from ...support.servers import monitor, wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
@@ -284,14 +284,14 @@ def test_wanted_tls_sends_no_secrets_in_the_clear() -> None:
 
 def test_plaintext_injected_before_the_tls_handshake_is_refused() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
-    with stranger(info + b"INFO {}\r\n") as url:
+    with canned_server(info + b"INFO {}\r\n") as url:
         with pytest.raises(errors.ProtocolError, match="injected"):
             jsync.connect(url)
 
 
 def test_an_endless_tls_handshake_is_a_timeout() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
-    with stranger(info) as url:
+    with canned_server(info) as url:
         with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
             jsync.connect(url, connect_timeout=1.5)
     with black_hole() as url:

@@ -534,14 +534,14 @@ def test_a_denied_subject_fails_its_messages_at_once(own_server: StartServer) ->
 def test_an_answer_that_is_no_ack_leaves_doubt(
     server: LocalServer, js: jsync.JetStream, unique: str, answer: bytes
 ) -> None:
-    with RawClient(server.url) as stranger, js.publisher(ack_timeout=0.3) as publisher:
-        stranger.connect()
-        stranger.send(f"SUB {unique} 1\r\nPING\r\n".encode())
-        while stranger.read_line() != "PONG":
+    with RawClient(server.url) as other, js.publisher(ack_timeout=0.3) as publisher:
+        other.connect()
+        other.send(f"SUB {unique} 1\r\nPING\r\n".encode())
+        while other.read_line() != "PONG":
             pass
         future = publisher.publish(unique, b"")
-        reply = stranger.read_line().split()[3]
-        stranger.send(f"PUB {reply} {len(answer)}\r\n".encode() + answer + b"\r\n")
+        reply = other.read_line().split()[3]
+        other.send(f"PUB {reply} {len(answer)}\r\n".encode() + answer + b"\r\n")
         error = future.exception(LONG)
         assert isinstance(error, errors.TimeoutError)
         assert "may have been stored; the last answer: " in str(error)
@@ -550,25 +550,23 @@ def test_an_answer_that_is_no_ack_leaves_doubt(
 def test_answers_without_a_waiting_message_are_ignored(
     server: LocalServer, nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
-    with RawClient(server.url) as stranger, js.publisher(window=2) as publisher:
-        stranger.connect()
-        stranger.send(f"SUB {unique} 1\r\nPING\r\n".encode())
-        while stranger.read_line() != "PONG":
+    with RawClient(server.url) as other, js.publisher(window=2) as publisher:
+        other.connect()
+        other.send(f"SUB {unique} 1\r\nPING\r\n".encode())
+        while other.read_line() != "PONG":
             pass
         future = publisher.publish(unique, b"")
-        reply = stranger.read_line().split()[3]
+        reply = other.read_line().split()[3]
         inbox, _, token = reply.rpartition(".")
         ack = b'{"stream":"S","seq":9}'
         for wrong in ("0", "1", str(int(token) + 2), "99999999999999999999", "x", "-1"):
-            stranger.send(
-                f"PUB {inbox}.{wrong} {len(ack)}\r\n".encode() + ack + b"\r\n"
-            )
-        stranger.send(b"PING\r\n")
-        while stranger.read_line() != "PONG":
+            other.send(f"PUB {inbox}.{wrong} {len(ack)}\r\n".encode() + ack + b"\r\n")
+        other.send(b"PING\r\n")
+        while other.read_line() != "PONG":
             pass
         nc.flush()
         assert not future.done()
-        stranger.send(f"PUB {reply} {len(ack)}\r\n".encode() + ack + b"\r\n")
+        other.send(f"PUB {reply} {len(ack)}\r\n".encode() + ack + b"\r\n")
         assert future.result(LONG) == jsync.PubAck(stream="S", seq=9)
 
 

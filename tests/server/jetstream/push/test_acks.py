@@ -197,11 +197,11 @@ def test_messages_without_consumers_have_neither_metadata_nor_acks(
     with js.subscribe(subject) as sub:
         nc.publish(
             sub.subject,
-            b"from a stranger",
+            b"of another client",
             reply="not.an.ack.subject.of.nine.tokens.at.all",
         )
         (msg,) = take(sub, 1)
-        assert msg.data == b"from a stranger"
+        assert msg.data == b"of another client"
         with pytest.raises(errors.NotJetStreamMessageError):
             _ = msg.metadata
         nc.publish(sub.subject, b"without a reply")

@@ -1,4 +1,4 @@
-"""Tests that the command escapes the words of strangers, so a terminal does not obey them."""
+"""Tests that the command escapes untrusted text, so a terminal does not obey it."""
 
 from __future__ import annotations
 
@@ -387,7 +387,7 @@ SYSTEM_SERVER: dict[str, Any] = {
 
 
 def saved_stream(directory: Path) -> Path:
-    """A backup from a stranger."""
+    """An untrusted backup."""
     directory.mkdir(parents=True)
     config = {"name": EVIL, "subjects": [EVIL], "description": EVIL, EVIL: EVIL}
     document = {"config": config, "state": {EVIL: EVIL}}
