@@ -127,7 +127,7 @@ class OrderedPull(ContinuousPull):
         if self._cursor.until is not None and pending is None:
             self._request_info(self._next_poll())
         elif self._cursor.until is not None and pending == 0:
-            self._request_rest(self._next_poll())
+            self._request_pending(self._next_poll())
         else:
             self._poll(self._next_poll())
 
@@ -192,7 +192,7 @@ class OrderedPull(ContinuousPull):
         if order.take_ran_dry() and self._ordered.is_live and not self._ran_dry:
             # Only once, because a server that is catching up runs dry after each message.
             self._ran_dry = True
-            self._request_rest(self._next_poll())
+            self._request_pending(self._next_poll())
 
     # The next consumer ----------------------------------------------------------------
 
@@ -268,12 +268,12 @@ class OrderedPull(ContinuousPull):
                     waits=bool(answer.num_waiting),
                 )
             if step is NextAction.QUERY_LEADER:
-                self._request_rest(poll)
+                self._request_pending(poll)
             else:
                 self._act(step, poll, "the last message of the server did not arrive")
 
-    def _request_rest(self, poll: int) -> None:
-        """Query the leader of the stream what is left up to the end."""
+    def _request_pending(self, poll: int) -> None:
+        """Ask the leader of the stream for what is pending up to the end."""
         after = self.position
         follow(
             self._factory.api,
