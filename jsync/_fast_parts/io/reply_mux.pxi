@@ -162,8 +162,8 @@ cdef class ReplyMux(Sink):
 
     Tokens are never used twice, so a late reply finds no sink and is dropped.
 
-    A rejection of the inbox sets `is_open` to False, and then fails `waiters()`. So a thread
-    that waits checks `is_open` after `add` and before it sends: then no rejection is missed.
+    A rejection of the inbox sets `is_open` to False, and then fails `waiters()`. So a
+    thread that waits checks `is_open` after `add` and before it sends: then it misses none.
     """
 
     cdef tuple shards  # of the sinks by token: with a GIL one, else a lock for each

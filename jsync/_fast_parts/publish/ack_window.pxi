@@ -722,7 +722,7 @@ cdef class AckWindow(PendingAcks):
             self.run_callbacks()
 
     def close(self, error: "Exception", closed_error: "Exception | None" = None) -> None:
-        """Fail what waits with `error`. Later publishes raise `closed_error`, or else `error`."""
+        """Fail what waits with `error`. Later calls raise `closed_error`, or `error`."""
         cdef Section section
         enter(&section, <PyObject*>self)
         try:
