@@ -146,7 +146,7 @@ class PagedReader(ABC, Generic[Item]):
 
     # The end --------------------------------------------------------------------------
 
-    def pending(self, stream: str) -> Steps[PendingMessages]:
+    def query_leader(self, stream: str) -> Steps[PendingMessages]:
         """Query the leader for messages after the last one, see `pending_steps`."""
         first = self._first_selection()
         return pending_steps(

@@ -358,7 +358,7 @@ def _left(api: API, stream: str, pages: PagedReader[Any], seconds: float) -> int
     until, pause = deadline_after(seconds), MIN_POLL_INTERVAL
     while True:
         try:
-            pending = stream_pending(api, lambda: pages.pending(stream), until)
+            pending = stream_pending(api, lambda: pages.query_leader(stream), until)
         except (PermissionsError, JetStreamNotEnabledError):
             return None  # this client may not query the leader
         try:
