@@ -31,6 +31,7 @@ from ...errors import (
 )
 from ...models import StreamInfo, check_name
 from ...validation import check_optional_callable, check_seconds, format_seconds
+from ..buckets.engine import TRANSIENT_ERRORS
 from ..features import RESTORE_ARCHIVE, RESTORE_RENAMED
 from ..management import check_overlap, countdown, delete_stream, stream_info
 from ..replies import get_field, parse_reply
@@ -304,9 +305,10 @@ class _Restore:
         `ended` is whether the server itself has ended the restore.
         """
         left = countdown(self._api, min(self._timeout, _MAX_CLEANUP_SECONDS))
-        for pause in (0.0,) if ended else _POLL_DELAYS:
+        pauses = [0.0] if ended else [*_POLL_DELAYS]
+        while pauses:
             try:
-                self._api.session.sleep(min(pause, left()))
+                self._api.session.sleep(min(pauses[0], left()))
                 info = stream_info(self._api, self._stream, timeout=left())
                 if (info.config.metadata or {}).get(UNFINISHED) != self._mark:
                     return True  # another stream of this name
@@ -315,7 +317,11 @@ class _Restore:
                 delete_stream(self._api, self._stream, left())
                 return True
             except StreamNotFoundError:
-                continue
+                del pauses[0]
+            except TRANSIENT_ERRORS:
+                if not left():
+                    return False
+                pauses[0] = _POLL_DELAYS[-1]  # the server may be starting again
             except Error:
                 return False
         return True

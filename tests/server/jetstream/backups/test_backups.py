@@ -142,6 +142,37 @@ def test_an_interrupted_restore_leaves_no_stream(
     assert held(js.stream(unique))
 
 
+def test_a_lost_connection_leaves_no_interrupted_restore(
+    js: jsync.JetStream, proxy: FaultProxy, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    stream.backup(tmp_path)
+    stream.delete()
+    lookup = f"STREAM.INFO.{unique}".encode()
+
+    def cut(frame: bytes, to: Side) -> bytes:
+        """Cut the connection at the first request of the clean-up."""
+        if interrupted and lookup in frame:
+            proxy.rewrite(None)
+            proxy.cut()
+        return frame
+
+    interrupted = False
+
+    def interrupt(done: int, total: int) -> None:
+        nonlocal interrupted
+        if done >= total / 2:
+            interrupted = True
+            raise KeyboardInterrupt
+
+    with jsync.connect(proxy.url) as nc:
+        proxy.rewrite(frame_changer(cut))
+        with pytest.raises(KeyboardInterrupt):
+            nc.jetstream().restore_stream(tmp_path, on_progress=interrupt)
+    assert gone(js, unique)
+    assert proxy.connections > 1
+
+
 def test_a_failed_restore_leaves_the_streams_of_others(
     js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
