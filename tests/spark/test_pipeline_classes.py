@@ -1,4 +1,4 @@
-"""Tests of the archive of classes that pipelines keep for faster starts, in own processes."""
+"""Tests of what pipelines keep for faster starts, in own processes: classes and links."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
+from .support import fill
+
 if TYPE_CHECKING:
-    from pathlib import Path
+    import jsync
+    from jsync.server import LocalServer
 
 FILE = """\
 [sources.numbers]
@@ -25,6 +30,25 @@ from = "numbers"
 path = "{0}/out"
 mode = "overwrite"
 """
+READ = """\
+[nats]
+servers = "{url}"
+
+[sources.numbers]
+format = "jetstream"
+options = {{ stream = "{stream}" }}
+
+[sinks.out]
+format = "parquet"
+from = "numbers"
+path = "{directory}/out"
+"""
+NOTES = """\
+import os
+with open(os.environ["NOTES"], "a") as file:
+    file.write(os.environ["PYTHONPATH"] + "\\n")
+"""
+"""The program of each Python that starts: it notes where modules are."""
 SHARED = "shared objects file (top)"
 """The source of a class in an archive, as Java logs it."""
 
@@ -61,11 +85,15 @@ class Run:
 
     @property
     def files(self) -> list[Path]:
-        return sorted(self.cache.glob("jsync/spark/*"))
+        return sorted(self.cache.glob("jsync/spark/*.jsa"))
 
 
 @pytest.fixture
-def run(tmp_path: Path, spark_environment: None) -> Run:
+def run(
+    tmp_path: Path, spark_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs pipelines as a user does who has installed PySpark by pip."""
+    monkeypatch.delenv("SPARK_HOME")
     return Run(tmp_path)
 
 
@@ -89,6 +117,34 @@ def test_a_run_leaves_its_classes_to_the_next(run: Run) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_python_workers_find_pyspark_by_links(
+    run: Run,
+    stream: jsync.Stream,
+    js: jsync.JetStream,
+    server: LocalServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NOTES)
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    fill(js, stream, b"1", b"2")
+    text = READ.format(url=server.url, stream=stream.name, directory=tmp_path)
+    (tmp_path / "pipeline.toml").write_text(text)
+    (out,) = run()["sinks"]
+    assert out["rows"] == 2
+    paths = (tmp_path / "notes").read_text().splitlines()
+    workers = [
+        path for path in paths if not path.startswith(str(tmp_path) + os.pathsep)
+    ]
+    assert workers
+    for path in workers:
+        first = Path(path.partition(os.pathsep)[0])
+        assert first.is_relative_to(run.cache)
+        assert (first / "pyspark").resolve() == Path(pyspark.__file__).parent
+
+
+@pytest.mark.timeout(600)
 def test_explain_shows_the_choices_without_spark(run: Run) -> None:
     cores = str(os.cpu_count())
     chosen = {choice["value"]: choice for choice in run("--explain")["choices"]}
@@ -103,7 +159,7 @@ def test_explain_shows_the_choices_without_spark(run: Run) -> None:
     assert "7" not in left
     assert cores not in left
     assert not any("Dump" in value or "Shared" in value for value in left)
-    assert run.files == []
+    assert not run.cache.exists()
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ the file to the rows:
     preflight    the server, its streams, files
     local_mode   the settings for Spark in local mode  (pure)
     class_archive  the classes of Spark's JVM, kept for the next start
+    spark_home   links to Spark, for faster starts of Python
     session      Spark itself, if no session is given
     views        sources and steps
     batch        sinks, one after the other

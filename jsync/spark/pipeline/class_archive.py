@@ -41,13 +41,16 @@ _CLASS_PATHS: Final = (
 """Variables with which Spark adds more to its class path. Java archives no folder of it."""
 
 
-def archive_of(spark_home: Path, version: str, env: Mapping[str, str]) -> Path | None:
+def archive_of(
+    spark_home: Path, version: str, env: Mapping[str, str], linked: Path | None = None
+) -> Path | None:
     """Return the archive for the Java and the Spark that would start, without size and suffix.
 
     Args:
         spark_home: The folder of Spark.
         version: The version of Spark.
         env: The environment.
+        linked: The folder that is in the class path instead, with links to Spark.
 
     Returns:
         The path. None if there is no Java, or no archive fits this environment.
@@ -69,7 +72,7 @@ def archive_of(spark_home: Path, version: str, env: Mapping[str, str]) -> Path |
         )
     except OSError:
         return None
-    known = repr((str(java), release, str(spark_home), jars))
+    known = repr((str(java), release, str(linked or spark_home), jars))
     digest = hashlib.sha256(known.encode()).hexdigest()[:16]
     return folder / f"spark-{version}-{digest}"
 
@@ -101,7 +104,7 @@ def file_of(archive: Path) -> Path | None:
     """
     for file in _files(archive):
         with contextlib.suppress(OSError):
-            if _is_whole(file) and all(map(_is_own, (file, file.parent))):
+            if _is_whole(file) and all(map(is_own, (file, file.parent))):
                 return file
     return None
 
@@ -115,7 +118,8 @@ def _is_whole(file: Path) -> bool:
     return stat.S_ISREG(found.st_mode) and str(found.st_size) == size
 
 
-def _is_own(path: Path) -> bool:
+def is_own(path: Path) -> bool:
+    """Return whether only this user can write a file or into a folder."""
     found = path.stat()
     others = stat.S_IWGRP | stat.S_IWOTH
     return found.st_uid == os.getuid() and not found.st_mode & others

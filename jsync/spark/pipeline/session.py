@@ -8,8 +8,9 @@ import sys
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import py4j
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -29,6 +30,7 @@ from .local_mode import (
     source_choices,
 )
 from .redaction import REDACTED, REDACTION, redaction, secret_variables
+from .spark_home import linked_home, make_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +44,12 @@ _DEFAULTS = {
     "spark.log.level": "ERROR",
 }
 _QUIET = Path(__file__).with_name("log4j2.properties")
+
+HOME: Final = "SPARK_HOME"
+_PACKAGE: Final = Path(pyspark.__file__).parent
+_REASON_FOR_HOME: Final = (
+    "links to Spark, with which Python need not compile PySpark again"
+)
 
 # Settings that a JVM needs at its start. The others are set inside it: every user of
 # the machine can see a command line, and a setting can be a secret.
@@ -59,6 +67,8 @@ class Settings:
     """The choices of jsync in local mode that the user's settings leave in force."""
     archive: Path | None = None
     """The archive of classes that the JVM uses or can write."""
+    home: Path | None = None
+    """The Spark home with links. None: the home that Spark chooses."""
 
 
 def settings_of(
@@ -74,12 +84,14 @@ def settings_of(
     own = {**pipeline.spark.conf, **(conf or {})}
     values = {**_DEFAULTS, **settings_of_formats(pipeline)}
     choices: list[Choice] = []
-    archive = None
+    archive = home = None
     if chosen is not None:
         values["spark.master"] = chosen
         cores = cores_of(chosen, os.cpu_count() or 1)
         if cores is not None:
-            choices, archive = _java_choices(cores, own)
+            if not _is_submitted():
+                home = linked_home(_PACKAGE, pyspark.__version__, os.environ)
+            choices, archive = _java_choices(cores, own, home)
             partitions = Choice(
                 "spark.sql.shuffle.partitions", str(cores), "a partition for each core"
             )
@@ -87,9 +99,11 @@ def settings_of(
             values[JAVA_OPTIONS] = _joined(choices)
             if partitions.name not in own:
                 choices.insert(0, partitions)
+            if home is not None:
+                choices.insert(0, Choice(HOME, str(home), _REASON_FOR_HOME))
     values["spark.app.name"] = pipeline.name
     values.update(own)
-    return Settings(chosen, values, choices, archive)
+    return Settings(chosen, values, choices, archive, home)
 
 
 def _is_submitted() -> bool:
@@ -97,7 +111,7 @@ def _is_submitted() -> bool:
 
 
 def _java_choices(
-    cores: int, own: Mapping[str, str]
+    cores: int, own: Mapping[str, str], home: Path | None
 ) -> tuple[list[Choice], Path | None]:
     """Return the options of Java to choose, and the archive of classes."""
     if JAVA_OPTIONS in own or _is_submitted():
@@ -107,7 +121,7 @@ def _java_choices(
     choices = [] if found is None else [found]
     archive = None
     if shares_classes(texts) and "spark.driver.extraClassPath" not in own:
-        archive = archive_of(_spark_home(), pyspark.__version__, os.environ)
+        archive = archive_of(_spark_home(), pyspark.__version__, os.environ, home)
     if archive is not None:
         reason = f"a faster next start: the end of the run writes {archive}"
         if file_of(archive):
@@ -118,9 +132,9 @@ def _java_choices(
 
 
 def _spark_home() -> Path:
-    if home := os.environ.get("SPARK_HOME"):
+    if home := os.environ.get(HOME):
         return Path(home)
-    return Path(pyspark.__file__).parent
+    return _PACKAGE
 
 
 def _joined(choices: Sequence[Choice]) -> str:
@@ -221,14 +235,18 @@ def _gateway(settings: Settings, say: Callable[[str], object]) -> Any:
         java = [choice for choice in settings.choices if choice.name == JAVA_OPTIONS]
         archive = settings.archive
         file = None if archive is None else file_of(archive)
-        attempts = [(java, None if file else archive)]
+        home = settings.home
+        written = None if file else archive
+        if home and not make_links(home, _PACKAGE, Path(py4j.__file__).parent):
+            home = written = None  # the archive is for the class path of the links
+        attempts = [(java, home, written)]
         if archive is not None and java[:-1]:
-            attempts.append((java[:-1], None))
-        if java:
-            attempts.append(([], None))
-        for number, (choices, written) in enumerate(attempts):
+            attempts.append((java[:-1], home, None))
+        if java or home:
+            attempts.append(([], None, None))
+        for number, (choices, home, written) in enumerate(attempts):
             try:
-                gateway = _launch(settings, choices)
+                gateway = _launch(settings, choices, home)
             except (PySparkRuntimeError, OSError) as error:
                 if number + 1 < len(attempts):
                     say("Java did not start: starting it with fewer options")
@@ -247,7 +265,7 @@ def _gateway(settings: Settings, say: Callable[[str], object]) -> Any:
     return _launched[0].gateway
 
 
-def _launch(settings: Settings, choices: Sequence[Choice]) -> Any:
+def _launch(settings: Settings, choices: Sequence[Choice], home: Path | None) -> Any:
     launch = SparkConf(loadDefaults=False)
     for name, value in settings.values.items():
         if name.startswith(_AT_LAUNCH):
@@ -255,7 +273,13 @@ def _launch(settings: Settings, choices: Sequence[Choice]) -> Any:
     if any(choice.name == JAVA_OPTIONS for choice in settings.choices):
         launch.set(JAVA_OPTIONS, _joined(choices))
     own = {"start_new_session": True}
-    return launch_gateway(launch, popen_kwargs=own)  # type: ignore[no-untyped-call]
+    if home is not None:  # so the variable is not set
+        os.environ[HOME] = str(home)
+    try:
+        return launch_gateway(launch, popen_kwargs=own)  # type: ignore[no-untyped-call]
+    finally:
+        if home is not None:
+            del os.environ[HOME]
 
 
 _LOCAL = {
