@@ -48,6 +48,8 @@ class Place:
     server: LocalServer = field(default_factory=LocalServer)
     rows: list[Row] = field(default_factory=list)
     load: float = field(default_factory=lambda: os.getloadavg()[0])
+    on_report: Callable[[], object] = field(default=lambda: None)
+    """Called after each row."""
 
     def __enter__(self) -> Self:
         need_java = str(ROOT / "scripts" / "need-java")
@@ -96,6 +98,7 @@ class Place:
     ) -> None:
         self.rows.append(Row(what, figure, bar, met))
         print(f"{what}: {figure}  {bar}", flush=True)
+        self.on_report()
 
 
 def session() -> SparkSession:
