@@ -201,7 +201,7 @@ class CallbackPool:
         try:
             if task is not None:
                 task.run()
-                if mailbox.put_down():
+                if mailbox.end_turn():
                     return
         except BaseException as error:  # noqa: BLE001 (user code, or a fork)
             if forks() == self._forks:  # a forked child ends no task of its parent

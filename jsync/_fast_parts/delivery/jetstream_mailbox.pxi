@@ -545,8 +545,8 @@ cdef class JetStreamMailbox(Mailbox):
             if not taken:
                 return 0
         self.columns.append(frame, ack, size)
-        self.came += 1
-        self.came_bytes += size
+        self.delivered_count += 1
+        self.delivered_bytes += size
         self.count += 1
         self.held += size
         if self.count >= self.wake_count or self.held >= self.wake_bytes:

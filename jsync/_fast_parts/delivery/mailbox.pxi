@@ -27,8 +27,8 @@ cdef class Mailbox(Sink):
     cdef readonly str subject
     """The subject that was published to, when these are replies."""
     cdef size_t held  # `bytes`
-    cdef uint64_t came, lost  # `delivered`, `dropped`
-    cdef uint64_t came_bytes
+    cdef uint64_t delivered_count, lost  # `delivered`, `dropped`
+    cdef uint64_t delivered_bytes
     cdef public size_t max_messages, max_bytes
     cdef uint64_t expected  # end after so many messages, 0: never
     cdef uint64_t expected_bytes  # end after so many bytes, 0: never
@@ -39,7 +39,7 @@ cdef class Mailbox(Sink):
     cdef object _on_first
     cdef ReadyQueue queue  # the queue of the pool that reads it, or None
     cdef bint scheduled  # it is in the queue, or in the hands of a thread of the pool
-    cdef bint roused  # the next turn is due without a message
+    cdef bint turn_requested  # the next turn is due without a message
     cdef object _runner  # that thread
     cdef object _task  # `task`
     cdef public Mailbox overflow
@@ -112,12 +112,12 @@ cdef class Mailbox(Sink):
     @property
     def delivered(self) -> int:
         """The number of messages that have come, including those that were dropped."""
-        cdef uint64_t came
+        cdef uint64_t count
         cdef Section section
         enter(&section, <PyObject*>self)
-        came = self.came
+        count = self.delivered_count
         leave(&section)
-        return came
+        return count
 
     @property
     def dropped(self) -> int:
@@ -315,8 +315,8 @@ cdef class Mailbox(Sink):
         self, Msg msg, size_t size, size_t messages, AbstractIOLoop io_loop
     ) except -1:
         """Add a message to the `messages` that are here, or drop it."""
-        self.came += 1
-        self.came_bytes += size
+        self.delivered_count += 1
+        self.delivered_bytes += size
         if (self.max_messages and messages >= self.max_messages) or (
             self.max_bytes and self.held + size > self.max_bytes
         ):
@@ -335,8 +335,8 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef inline bint is_complete(self) noexcept:
-        return (self.expected and self.came >= self.expected) or (
-            self.expected_bytes and self.came_bytes >= self.expected_bytes
+        return (self.expected and self.delivered_count >= self.expected) or (
+            self.expected_bytes and self.delivered_bytes >= self.expected_bytes
         )
 
     @cython.final
@@ -540,7 +540,7 @@ cdef class Mailbox(Sink):
         cdef bint complete
         enter(&section, <PyObject*>self)
         self.expected = count
-        complete = self.came >= self.expected
+        complete = self.delivered_count >= self.expected
         leave(&section)
         if complete:
             self.close()
@@ -552,7 +552,7 @@ cdef class Mailbox(Sink):
         cdef bint complete
         enter(&section, <PyObject*>self)
         self.expected_bytes = size
-        complete = self.came_bytes >= self.expected_bytes
+        complete = self.delivered_bytes >= self.expected_bytes
         leave(&section)
         if complete:
             self.close()
@@ -655,18 +655,18 @@ cdef class Mailbox(Sink):
         cdef Section section
         enter(&section, <PyObject*>self)
         self._runner = runner
-        self.roused = False
+        self.turn_requested = False
         leave(&section)
         return 0
 
-    def rouse(self) -> None:
+    def request_turn(self) -> None:
         """Have the pool give its task a turn, even if no message is here."""
         cdef bint starved = False
         cdef Section section
         enter(&section, <PyObject*>self)
         try:
             if self._task is not None:
-                self.roused = True
+                self.turn_requested = True
                 starved = self.schedule()
         finally:
             leave(&section)
@@ -710,7 +710,7 @@ cdef class Mailbox(Sink):
             messages >= TURN_MESSAGES or jsync_now() - started >= TURN_NS
         )
 
-    def put_down(self) -> bool:
+    def end_turn(self) -> bool:
         """End a turn: back into the queue, or to rest. Return False at the end of it.
 
         Then the thread keeps it, and ends its `task`.
@@ -724,7 +724,7 @@ cdef class Mailbox(Sink):
                 starved = self.queue.push(self)
             elif load_int_relaxed(&self.over):
                 goes_on = False
-            elif self.roused:
+            elif self.turn_requested:
                 self._runner = None
                 starved = self.queue.push(self)
             else:

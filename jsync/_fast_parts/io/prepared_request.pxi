@@ -37,7 +37,7 @@ cdef class PreparedRequest:
         mailbox._on_status = on_status
         store_int_relaxed(&mailbox.over, False)
         mailbox.error = None
-        mailbox.came = 0
+        mailbox.delivered_count = 0
         mailbox.expected = 1
         leave(&section)
         self.number += 1

@@ -220,7 +220,7 @@ cdef class AckWindow(PendingAcks):
                     if jsync_now() >= deadline:
                         raise StallTimeoutError(
                             "the message was not published: "
-                            f"for {self.stall_timeout / 1e9:g} s {self.obstacle()}"
+                            f"for {self.stall_timeout / 1e9:g} s {self.stall_reason()}"
                         )
                     check_may_wait(self.write_buffer)
                     # Small messages of other threads would take the room each time.
@@ -263,7 +263,7 @@ cdef class AckWindow(PendingAcks):
             store_int(&self.timer_due, True)
         return written
 
-    cdef str obstacle(self):
+    cdef str stall_reason(self):
         """Return why nothing can be published now."""
         if self.paused:
             return "there was no connection"
@@ -420,7 +420,7 @@ cdef class AckWindow(PendingAcks):
         elif future.ambiguous and isinstance(error, DuplicateMessageConflictError):
             due = now + self.next_wait(future)  # its first copy is being stored
         else:
-            return self.conclude(future, self.unclear(future, error), io_loop)
+            return self.conclude(future, self.ambiguous_error(future, error), io_loop)
         self.resume(future)
         future.last_error = error
         future.refused = True
@@ -446,16 +446,16 @@ cdef class AckWindow(PendingAcks):
             if self.busy == 0:
                 wait_queue_wake(&self.stalled)
 
-    cdef object unclear(self, PubAckFuture future, error):
+    cdef object ambiguous_error(self, PubAckFuture future, error):
         """Return the error of a message that was refused, perhaps after it was stored."""
         if not future.ambiguous or isinstance(error, WrongExpectationError):
             return error
-        return self.late(
+        return self.timeout_error(
             f"the message to {future.subject!r} was sent again and refused, but its first "
             f"sending had no answer: it may have been stored: {error}", error,
         )
 
-    cdef object late(self, str text, cause):
+    cdef object timeout_error(self, str text, cause):
         error = DeadlineError(text)
         error.__cause__ = cause
         return error
@@ -482,8 +482,8 @@ cdef class AckWindow(PendingAcks):
 
     # Failures -------------------------------------------------------------------------
 
-    cdef int see(self, PubAckFuture future) except -1:
-        return self.failures.see(future)
+    cdef int mark_retrieved(self, PubAckFuture future) except -1:
+        return self.failures.mark_retrieved(future)
 
     def take_failures(self) -> tuple[list[PubAckFuture], int]:
         """Take the first failures that no caller has seen, and the number of the others."""
@@ -528,7 +528,7 @@ cdef class AckWindow(PendingAcks):
             if future.refused and not future.ambiguous:
                 error = future.last_error
             else:
-                error = self.late(
+                error = self.timeout_error(
                     f"no ack for the message to {future.subject!r} within "
                     f"{self.ack_timeout / 1e9:g} s: it may have been stored"
                     + ("" if future.last_error is None else
@@ -615,7 +615,7 @@ cdef class AckWindow(PendingAcks):
                         try:
                             written = self.write(future, future.slot, True, &section)
                         except MaxPayloadError as error:
-                            self.conclude(future, self.unclear(future, error), None)
+                            self.conclude(future, self.ambiguous_error(future, error), None)
                             continue
                         if not written:
                             return  # lost again: the next connection calls
@@ -690,7 +690,7 @@ cdef class AckWindow(PendingAcks):
         try:
             for future in self.all_waiting():
                 if future.subject == subject:
-                    self.conclude(future, self.unclear(future, error), None)
+                    self.conclude(future, self.ambiguous_error(future, error), None)
         finally:
             leave(&section)
             self.run_callbacks()

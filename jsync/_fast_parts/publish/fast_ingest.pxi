@@ -275,14 +275,14 @@ cdef class IngestWriter:
             if self.dropped:
                 return False
             for i in range(self.count, 0, -1):
-                messages.append(self.kept_at(i - 1))
+                messages.append(self.message_at(i - 1))
             again.extendleft(messages)
             self.release(self.count)
             return True
         finally:
             leave(&section)
 
-    def first_behind(self) -> "tuple[str, bytes, bytes | None, int] | None":
+    def first_unacknowledged(self) -> "tuple[str, bytes, bytes | None, int] | None":
         """Return the first unacknowledged message, or None if it was not kept."""
         cdef Section section
         enter(&section, <PyObject*>self)
@@ -290,11 +290,11 @@ cdef class IngestWriter:
             self.confirm()
             if self.count == 0 or self.dropped:
                 return None
-            return self.kept_at(0)
+            return self.message_at(0)
         finally:
             leave(&section)
 
-    cdef tuple kept_at(self, size_t i):
+    cdef tuple message_at(self, size_t i):
         cdef RetainedMessage* one = &self.kept[(self.head + i) & (self.capacity - 1)]
         return (
             <object>one.subject, <object>one.data,
@@ -512,7 +512,7 @@ cdef class IngestWriter:
             )
         return end
 
-    def awaits(self, subject: str) -> bool:
+    def is_unacknowledged(self, subject: str) -> bool:
         """Return whether a message to `subject` is unacknowledged."""
         cdef RetainedMessage* one
         cdef size_t i
@@ -537,7 +537,7 @@ cdef class IngestWriter:
         enter(&section, <PyObject*>self)
         try:
             sent = self.counts.sent_now()
-            return sent > 0 and self.tell(sent, BATCH_PING)
+            return sent > 0 and self.send_control(sent, BATCH_PING)
         finally:
             leave(&section)
 
@@ -548,11 +548,11 @@ cdef class IngestWriter:
         enter(&section, <PyObject*>self)
         try:
             sent = self.counts.sent_now()
-            return sent > 0 and self.tell(sent + 1, BATCH_END)
+            return sent > 0 and self.send_control(sent + 1, BATCH_END)
         finally:
             leave(&section)
 
-    cdef bint tell(self, uint64_t number, int operation) except -1:
+    cdef bint send_control(self, uint64_t number, int operation) except -1:
         cdef PublishFrame frame
         self.describe(
             &frame, PyBytes_AS_STRING(self.control), PyBytes_GET_SIZE(self.control),
@@ -618,7 +618,7 @@ cdef class IngestWriter:
             # Mark it before dropping a reference, which may run other code.
             slot.data = NULL
             self.dropped += 1
-            self.let_go(&one)
+            self.free_message(&one)
 
     cdef void release(self, size_t n) noexcept:
         """Release the first `n` unacknowledged messages."""
@@ -634,10 +634,10 @@ cdef class IngestWriter:
             if one.data == NULL:
                 self.dropped -= 1
             else:
-                self.let_go(&one)
+                self.free_message(&one)
             Py_DECREF(<object>one.subject)
 
-    cdef void let_go(self, RetainedMessage* one) noexcept:
+    cdef void free_message(self, RetainedMessage* one) noexcept:
         self.kept_bytes -= one.size
         Py_DECREF(<object>one.data)
         if one.block != NULL:

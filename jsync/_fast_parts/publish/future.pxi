@@ -14,7 +14,7 @@ cdef class AbstractAckWindow(Sink):
     cdef public object on_timer
     """Called when a first message waits, to have `expire` called after `ack_timeout`."""
 
-    cdef int see(self, PubAckFuture future) except -1:
+    cdef int mark_retrieved(self, PubAckFuture future) except -1:
         """Note that the caller has received the error of the future."""
         raise NotImplementedError
 
@@ -220,7 +220,7 @@ cdef class PubAckFuture:
         try:
             self.wait(timeout, &section)
             if self.error is not None:
-                self.window.see(self)
+                self.window.mark_retrieved(self)
                 raise fresh(self.error)
             return self.pub_ack()
         finally:
@@ -246,7 +246,7 @@ cdef class PubAckFuture:
             self.wait(timeout, &section)
             if self.error is None:
                 return None
-            self.window.see(self)
+            self.window.mark_retrieved(self)
             return fresh(self.error)
         finally:
             leave(&section)

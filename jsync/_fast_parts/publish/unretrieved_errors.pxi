@@ -29,7 +29,7 @@ cdef class UnretrievedErrors:
             self.unkept += 1
         return 0
 
-    cdef int see(self, PubAckFuture future) except -1:
+    cdef int mark_retrieved(self, PubAckFuture future) except -1:
         """Note that the caller has received the error, so that `take` leaves it out."""
         if not future.seen:
             future.seen = True

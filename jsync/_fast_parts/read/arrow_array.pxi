@@ -168,7 +168,7 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
     for i in range(array.n_children):
         if array.children[i].release != NULL:
             array.children[i].release(array.children[i])
-    chunk_let_go(room.chunk)
+    chunk_unref(room.chunk)
     PyMem_RawFree(room)
     array.release = NULL
 
@@ -301,4 +301,4 @@ cdef class ChunkList:
         while self.first != NULL:
             chunk = self.first
             self.first = chunk.next
-            chunk_let_go(chunk)
+            chunk_unref(chunk)

@@ -74,7 +74,7 @@ cdef void values_free(ValueBuffer* values) noexcept nogil:
     PyMem_RawFree(values.bytes)
 
 
-cdef void chunk_let_go(ColumnChunk* chunk) noexcept nogil:
+cdef void chunk_unref(ColumnChunk* chunk) noexcept nogil:
     if chunk == NULL or not jsync_let_go(&chunk.holders):
         return
     PyMem_RawFree(chunk.sequences)
@@ -400,7 +400,7 @@ cdef class RowBuffer:
         while self.first != NULL:
             chunk = self.first
             self.first = chunk.next
-            chunk_let_go(chunk)
+            chunk_unref(chunk)
         self.last = NULL
 
     cdef ColumnChunk* begin_empty(self) except NULL:
@@ -410,7 +410,7 @@ cdef class RowBuffer:
         chunk.holders = 1
         chunk.plain = True
         if not chunk_rows(chunk, &self.shape, self.acks, self.rows_hint):
-            chunk_let_go(chunk)
+            chunk_unref(chunk)
             raise MemoryError
         return chunk
 
@@ -424,7 +424,7 @@ cdef class RowBuffer:
                  or values_room(&chunk.payloads, self.payload_hint))
             and (not self.acks or values_room(&chunk.replies, self.reply_hint))
         ):
-            chunk_let_go(chunk)
+            chunk_unref(chunk)
             raise MemoryError
         if self.first == NULL:
             self.first = chunk

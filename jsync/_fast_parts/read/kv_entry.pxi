@@ -155,19 +155,19 @@ cdef class InitialState:
     def exact(self) -> bool:
         return not load_int(&self.inexact)
 
-    def moved(self) -> None:
+    def on_server_changed(self) -> None:
         """Note, from any thread, that another consumer continues, perhaps elsewhere."""
         store_int(&self.inexact, True)
 
-    cdef inline bint changes_nothing(self, uint64_t revision, uint64_t delta) noexcept:
-        """Return whether `came` would only count an entry with `delta` behind it."""
+    cdef inline bint only_counts(self, uint64_t revision, uint64_t delta) noexcept:
+        """Return whether `on_entry` would only count an entry with `delta` behind it."""
         return self.done or (
             delta != 0 and self.missing > 1 and revision < self.end
             and not self.has_leader_end
         )
 
     @cython.annotation_typing(False)
-    def came(self, revision: int, delta: int) -> bool:
+    def on_entry(self, revision: int, delta: int) -> bool:
         """Take note of an entry, and return whether the leader must be asked now."""
         cdef uint64_t sequence = revision
         self.missing -= 1
@@ -177,7 +177,7 @@ cdef class InitialState:
             return False
         if not self.latest:
             if sequence >= self.end or (self.missing == 0 and not load_int(&self.inexact)):
-                self.all_came()
+                self.finish()
             return (
                 not self.done and not self.has_leader_end
                 and (delta == 0 or self.missing <= 0)
@@ -186,28 +186,28 @@ cdef class InitialState:
             if sequence < self.end:
                 return False
             if self.whole:
-                self.all_came()
+                self.finish()
             return not self.done
         if self.missing == 0 and delta == 0 and sequence <= self.end:
             if not load_int(&self.inexact):
-                self.all_came()
+                self.finish()
                 return False
         return delta == 0 or self.missing <= 0 or sequence >= self.end
 
     @cython.annotation_typing(False)
-    def ends_at(self, last: int) -> None:
+    def set_end(self, last: int) -> None:
         """Note that the leader has more behind the last entry that came, up to `last`."""
         self.has_leader_end = self.whole = True
         self.end = last
         if self.position >= self.end:
-            self.all_came()
+            self.finish()
 
-    def all_came(self) -> None:
+    def finish(self) -> None:
         self.done = True
         PyMem_RawFree(self.slots)
         self.slots = NULL
 
-    cdef bint note(self, str key, bint is_value) except -1:
+    cdef bint record_key(self, str key, bint is_value) except -1:
         """Remember a key, and return whether a value of it came before."""
         cdef uint64_t number
         if self.done or not self.latest:
@@ -326,7 +326,7 @@ cdef class EntryReader:
             return None
         if not read_ack(
             &self.reader, msg.head + msg.subject_size, msg.reply_size, ack
-        ) or not initial.changes_nothing(ack.stream_sequence, ack.pending):
+        ) or not initial.only_counts(ack.stream_sequence, ack.pending):
             return None
         if mailbox.take() is not msg:  # another thread has discarded it
             return None
@@ -341,7 +341,7 @@ cdef class EntryReader:
 
     cdef object entry(self, Msg msg, AckNumbers* ack, str operation):
         cdef str key = self.key_of(msg)
-        self.repeated = self.initial.note(key, operation is PUT)
+        self.repeated = self.initial.record_key(key, operation is PUT)
         if self.reads_ttl:
             self.ttl = ttl_in(msg.block)
         return make_entry(
@@ -360,7 +360,7 @@ cdef class EntryReader:
                 return None
             operation = operation_in(msg.block)
             if self.ignore_deletes and operation is not PUT:
-                self.initial.note(self.key_of(msg), False)
+                self.initial.record_key(self.key_of(msg), False)
                 continue
             entry = self.entry(msg, &ack, operation)
             if self.once and self.repeated:
@@ -385,7 +385,7 @@ cdef class EntryReader:
                 return None
             is_value = operation_in(msg.block) is PUT
             key = self.key_of(msg)
-            if self.initial.note(key, is_value) and self.once:
+            if self.initial.record_key(key, is_value) and self.once:
                 continue
             if is_value or not self.ignore_deletes:
                 return key

@@ -661,7 +661,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         if self._session.state is not ConnectionState.CONNECTED:
             self._await_connected()
             return False
-        after = writer.first_behind()
+        after = writer.first_unacknowledged()
         deadline = monotonic() + self._ack_timeout
         try:
             doubt = find_ambiguity(
@@ -806,7 +806,7 @@ class FastIngest(NotCopyable, FastIngestBase):
     def _on_denied(self, error: PermissionsError) -> None:
         """Close the mailbox, because a message without permission gets no answer."""
         mailbox = self._mailbox
-        if mailbox is not None and self._writer.awaits(error.subject):
+        if mailbox is not None and self._writer.is_unacknowledged(error.subject):
             mailbox.close(error)
 
     __enter__ = enter_self

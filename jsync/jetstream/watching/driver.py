@@ -230,7 +230,7 @@ class WatchReader(Drainable, Generic[Item]):
             max_messages=MAX_BARE_ENTRIES if bare else None,
         )
         self._pull = OrderedPull(factory, limits, on_error)
-        self._pull.when_moved = initial.moved
+        self._pull.when_moved = initial.on_server_changed
         self._mailbox = self._pull.mailbox
         self._decoded = layout.decoder(bare=bare, ignore_deletes=ignore_deletes)
         self.entries: EntryReader[Item] = EntryReader(
@@ -355,7 +355,7 @@ class WatchReader(Drainable, Generic[Item]):
         """Convert a stored entry for the user. None if it is to be left out."""
         entries = self.entries
         repeated = entries.repeated
-        if self._initial.came(stored.revision, stored.delta):
+        if self._initial.on_entry(stored.revision, stored.delta):
             self._learn_end(compares=True)
         if (self._ignore_deletes and stored.operation != "PUT") or (
             repeated and entries.once
@@ -404,10 +404,10 @@ class WatchReader(Drainable, Generic[Item]):
             deadline,
         )
         if pending.first is None:
-            initial.all_came()
+            initial.finish()
         else:
             self._rounds += 1 if self._latest else 0
-            initial.ends_at(pending.end.sequence if until is None else until)
+            initial.set_end(pending.end.sequence if until is None else until)
             if not self._mailbox:
                 self._session.call_soon(
                     lambda: self._pull.leave_if_behind(pending, after)
@@ -416,14 +416,14 @@ class WatchReader(Drainable, Generic[Item]):
     def _compare_keys(self, deadline: float) -> None:
         """Query the leader for all keys, and end the initial entries if each of them has come.
 
-        This needs `Initial.exact`, because entries from a server that lags may be older than
+        This needs `InitialState.exact`, because entries from a server that lags may be older than
         the beginning of the watch.
         """
         keys, last = self.listed(deadline)
         if self._initial.seen(keys):
-            self._initial.all_came()
+            self._initial.finish()
         else:
-            self._initial.ends_at(last)
+            self._initial.set_end(last)
 
     def listed(self, deadline: float) -> tuple[set[str], int]:
         """Query the leader for its keys, in stored form, and the end of the stream.
@@ -479,7 +479,7 @@ class WatchReader(Drainable, Generic[Item]):
             self._silent_until = monotonic() + INFO_TIMEOUT
         else:
             self.leader_answered = True
-            self._mailbox.rouse()
+            self._mailbox.request_turn()
 
     def confirm(self) -> bool:
         """Check with the leader after a silence whether all initial entries have come. Blocks.
@@ -541,7 +541,7 @@ class WatchReader(Drainable, Generic[Item]):
         self._pool = pool
         try:
             pool.add(self._mailbox, task)
-            self._mailbox.rouse()
+            self._mailbox.request_turn()
             if drains:
                 self._session.register_drainable(self)
         except BaseException:  # Ctrl-C interrupted the start
@@ -572,7 +572,9 @@ class WatchReader(Drainable, Generic[Item]):
 
     def rouse_later(self, seconds: float) -> Timer:
         """Have the callback get a turn after `seconds`, even if no entry comes."""
-        return self._session.call_later(seconds, self._mailbox.rouse, offline=True)
+        return self._session.call_later(
+            seconds, self._mailbox.request_turn, offline=True
+        )
 
     def report(self, error: Error) -> None:
         """Report an error that does not end the watch."""

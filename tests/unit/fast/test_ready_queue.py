@@ -81,17 +81,17 @@ def test_a_mailbox_returns_while_it_has_messages(station: Station) -> None:
     assert (mailbox.runner is me, mailbox.task) == (True, 1)
     station.message(1, 1)
     assert station.queue.state()[0] == 0  # a thread has it
-    assert mailbox.put_down()
+    assert mailbox.end_turn()
     assert repr(mailbox.runner) == "None"
     assert thread.next(LONG) is mailbox
     got: list[bytes] = []
     mailbox.hand_over_some(lambda msg: got.append(msg.data), unexpected)
     assert got == [b"0", b"1"]
-    assert mailbox.put_down()
+    assert mailbox.end_turn()
     assert thread.next(0.0) is None
     mailbox.close()
     assert thread.next(LONG) is mailbox
-    assert not mailbox.put_down()
+    assert not mailbox.end_turn()
     assert mailbox.claim_task() == 1
     assert mailbox.claim_task() is None
     mailbox.leave_pool()
@@ -155,7 +155,7 @@ def test_an_interrupted_end_is_left_to_the_pool(station: Station) -> None:
     assert mailbox.task is task
     assert thread.next(LONG) is mailbox
     assert thread.next(0.0) is None
-    assert not mailbox.put_down()
+    assert not mailbox.end_turn()
     assert mailbox.claim_task() is task
     mailbox.leave_pool()
 
@@ -164,10 +164,10 @@ def test_a_roused_mailbox_gets_one_turn(station: Station) -> None:
     mailbox = station.mailbox(1)
     thread = station.thread()
     for _ in range(2):
-        mailbox.rouse()
-        mailbox.rouse()
+        mailbox.request_turn()
+        mailbox.request_turn()
         assert thread.next(LONG) is mailbox
-        assert mailbox.put_down()
+        assert mailbox.end_turn()
         assert thread.next(0.0) is None
 
 
@@ -176,33 +176,33 @@ def test_a_mailbox_roused_during_its_turn_returns(station: Station) -> None:
     station.message(1, 0)
     thread = station.thread()
     assert thread.next(LONG) is mailbox
-    mailbox.rouse()
+    mailbox.request_turn()
     station.message(2, 0)
     mailbox.hand_over_some(lambda _: None, unexpected)
-    assert mailbox.put_down()
+    assert mailbox.end_turn()
     assert thread.next(LONG) is other
     other.hand_over_some(lambda _: None, unexpected)
-    assert other.put_down()
+    assert other.end_turn()
     assert thread.next(LONG) is mailbox
-    assert mailbox.put_down()
+    assert mailbox.end_turn()
     assert thread.next(0.0) is None
 
 
 def test_an_ended_mailbox_is_not_roused(station: Station) -> None:
     mailbox = station.mailbox(1)
-    mailbox.rouse()
+    mailbox.request_turn()
     mailbox.close()
     thread = station.thread()
     assert thread.next(LONG) is mailbox
-    mailbox.rouse()
-    assert not mailbox.put_down()
-    mailbox.rouse()
+    mailbox.request_turn()
+    assert not mailbox.end_turn()
+    mailbox.request_turn()
     mailbox.claim_task()
     mailbox.leave_pool()
-    mailbox.rouse()
+    mailbox.request_turn()
     assert station.queue.state()[0] == 0
     alone = Mailbox(station.write_buffer, 9)
-    alone.rouse()  # it has no pool
+    alone.request_turn()  # it has no pool
 
 
 def test_a_turn_is_short_while_others_wait(station: Station) -> None:
@@ -220,10 +220,10 @@ def test_a_turn_is_short_while_others_wait(station: Station) -> None:
 
     first.hand_over_some(handle, unexpected)
     assert 10 <= len(got) <= 64
-    assert first.put_down()
+    assert first.end_turn()
     assert thread.next(LONG) is second
     second.hand_over_some(lambda _: None, unexpected)
-    assert second.put_down()
+    assert second.end_turn()
     assert thread.next(LONG) is first
     first.hand_over_some(handle, unexpected)
     assert got == list(range(200))
@@ -314,7 +314,7 @@ def test_mailboxes_are_read_by_one_thread_each(station: Station) -> None:
                 values = got[sid]
                 mailbox.hand_over_some(partial(keep, values), unexpected)
                 busy[sid].release()
-                if not mailbox.put_down():
+                if not mailbox.end_turn():
                     mailbox.claim_task()
                     mailbox.leave_pool()
         except BaseException as error:  # noqa: BLE001 - raised below

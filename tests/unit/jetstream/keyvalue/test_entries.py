@@ -211,7 +211,7 @@ def test_the_server_decides_the_last_initial_entry() -> None:
     assert (bucket.waits, initial.done) == (0, False)
     entry = next(items)
     assert (entry.revision, bucket.waits) == (3, 1)
-    assert not initial.came(entry.revision, entry.delta)
+    assert not initial.on_entry(entry.revision, entry.delta)
     assert initial.done
     assert list(items) == []  # although another entry has arrived
     assert [entry.revision for entry in bucket.iterate()] == [4]
@@ -224,10 +224,10 @@ def test_after_enough_entries_each_may_be_the_last() -> None:
         bucket.bring("a", number, 5)
     items = bucket.iterate(initial=True)
     assert next(items).revision == 1
-    assert initial.came(next(items).revision, 5)
-    initial.ends_at(4)
-    assert not initial.came(next(items).revision, 5)
-    assert not initial.came(next(items).revision, 5)
+    assert initial.on_entry(next(items).revision, 5)
+    initial.set_end(4)
+    assert not initial.on_entry(next(items).revision, 5)
+    assert not initial.on_entry(next(items).revision, 5)
     assert initial.done
     assert bucket.waits == 3
 
@@ -241,7 +241,7 @@ def came(initial: InitialState, *entries: tuple[int, int]) -> list[str]:
     """Return what follows from each entry, given by its revision and its delta."""
     outcomes = []
     for revision, delta in entries:
-        asks = initial.came(revision, delta)
+        asks = initial.on_entry(revision, delta)
         outcomes.append("done" if initial.done else "ask" if asks else "more")
     return outcomes
 
@@ -255,7 +255,7 @@ def test_nothing_pending_does_not_end_the_initial_entries() -> None:
     """The server counts an entry that is being replaced one too few."""
     initial = InitialState(3, end=3)
     assert came(initial, (1, 1), (2, 0)) == ["more", "ask"]
-    initial.ends_at(4)
+    initial.set_end(4)
     assert came(initial, (3, 1), (4, 0)) == ["more", "done"]
 
 
@@ -269,23 +269,23 @@ def test_a_replica_does_not_end_the_initial_entries() -> None:
 def test_replaced_entries_come_until_the_end_is_reached() -> None:
     initial = InitialState(2, end=2)
     assert came(initial, (1, 4), (5, 7)) == ["more", "ask"]
-    initial.ends_at(8)
+    initial.set_end(8)
     assert came(initial, (6, 9), (7, 6), (8, 9)) == ["more", "more", "done"]
 
 
 def test_an_entry_replaced_again_moves_the_end_again() -> None:
     initial = InitialState(2, end=2)
     assert came(initial, (5, 7)) == ["ask"]
-    initial.ends_at(8)
+    initial.set_end(8)
     assert came(initial, (6, 9), (8, 9)) == ["more", "ask"], "7 was replaced by then"
-    initial.ends_at(9)
+    initial.set_end(9)
     assert came(initial, (9, 9)) == ["done"]
 
 
 def test_a_leader_that_stays_silent_is_asked_again() -> None:
     initial = InitialState(1, end=1)
     assert came(initial, (2, 4), (3, 4)) == ["ask", "ask"]
-    initial.ends_at(3)
+    initial.set_end(3)
     assert initial.done
 
 
@@ -312,7 +312,7 @@ def test_many_keys_are_remembered_each_once() -> None:
 def test_all_revisions_end_where_the_leader_ended() -> None:
     initial = InitialState(3, end=9, exact=False, latest=False)
     assert came(initial, (1, 2), (5, 0)) == ["more", "ask"]
-    initial.ends_at(9)
+    initial.set_end(9)
     assert came(initial, (6, 0), (9, 4)) == ["more", "done"]
     assert InitialState(5, end=9, after=9, latest=False).done
     whole = InitialState(3, end=3, exact=False, latest=False)
@@ -323,8 +323,8 @@ def test_all_revisions_end_where_the_leader_ended() -> None:
 
 def test_the_server_may_have_nothing_left_to_send() -> None:
     initial = InitialState(5)
-    initial.came(1, 4)
-    initial.all_came()
+    initial.on_entry(1, 4)
+    initial.finish()
     assert initial.done
 
 
@@ -349,8 +349,8 @@ def test_errors_in_a_callback_do_not_end_iteration() -> None:
 def test_a_count_proves_nothing_after_the_consumer_moved() -> None:
     initial = InitialState(2, end=9)
     exact = [initial.exact]
-    initial.moved()
+    initial.on_server_changed()
     assert [*exact, initial.exact] == [True, False]
-    assert not initial.came(1, 1)
-    assert initial.came(2, 0)
+    assert not initial.on_entry(1, 1)
+    assert initial.on_entry(2, 0)
     assert not initial.done
