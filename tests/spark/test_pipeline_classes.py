@@ -116,6 +116,7 @@ def test_a_run_leaves_its_classes_to_the_next(run: Run) -> None:
     assert again.stat().st_size == int(again.stem.rpartition("-")[2])
 
 
+@pytest.mark.sparks
 @pytest.mark.timeout(600)
 def test_python_workers_find_pyspark_by_links(
     run: Run,
