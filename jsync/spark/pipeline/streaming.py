@@ -107,6 +107,7 @@ def _begin(
     _await_offsets(query, stop)
     failure = query.exception()
     if failure is not None:
+        query.stop()  # waits until Spark has released its name
         raise failure
     return query
 
@@ -222,6 +223,7 @@ def _follow(
             if late[name].is_over(progress[name].batches):
                 return False
             report.say(f"{name}: {RETRYING}")
+            query.stop()  # waits until Spark has released its name
             with failures(f"sink {name}", stop):
                 queries[name] = begin(name)
         if not any(query.isActive for query in queries.values()):
