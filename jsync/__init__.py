@@ -89,11 +89,11 @@ if TYPE_CHECKING:
         Reconnected,
         ServersDiscovered,
     )
-    from .core.pool import (
-        PoolServer,
-    )
     from .core.protocol import (
         ServerInfo,
+    )
+    from .core.server_pool import (
+        PoolServer,
     )
     from .core.session import (
         ConnectionState,
@@ -190,9 +190,8 @@ if TYPE_CHECKING:
         ObjectInfo,
         ObjectLink,
     )
-    from .jetstream.objects.files import (
+    from .jetstream.objects.reader import (
         ObjectReader,
-        ObjectWriter,
     )
     from .jetstream.objects.repair import (
         StoreCheck,
@@ -205,6 +204,9 @@ if TYPE_CHECKING:
     )
     from .jetstream.objects.watch import (
         ObjectWatch,
+    )
+    from .jetstream.objects.writer import (
+        ObjectWriter,
     )
     from .jetstream.ordered.arrow import (
         ArrowRange,
@@ -436,7 +438,7 @@ _NAMES = {
     for module, names in {
         "connection": "Connection Statistics connect",
         "core.events": "BackgroundError Closed Connected ConnectionEvent ConnectionEvents Disconnected EventsDropped LameDuck Reconnected ServersDiscovered",
-        "core.pool": "PoolServer",
+        "core.server_pool": "PoolServer",
         "core.protocol": "ServerInfo",
         "core.session": "ConnectionState",
         "core.subscription": "Subscription",
@@ -466,11 +468,12 @@ _NAMES = {
         "jetstream.keyvalue.watch": "Watch",
         "jetstream.objects.config": "ObjectStoreConfig",
         "jetstream.objects.engine": "ObjectInfo ObjectLink",
-        "jetstream.objects.files": "ObjectReader ObjectWriter",
+        "jetstream.objects.reader": "ObjectReader",
         "jetstream.objects.repair": "StoreCheck",
         "jetstream.objects.status": "ObjectStoreStatus",
         "jetstream.objects.store": "ObjectStore",
         "jetstream.objects.watch": "ObjectWatch",
+        "jetstream.objects.writer": "ObjectWriter",
         "jetstream.ordered.arrow": "ArrowRange",
         "jetstream.ordered.batch": "OrderedBatch",
         "jetstream.ordered.consumer": "OrderedConsumer OrderedOptions",

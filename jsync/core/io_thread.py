@@ -40,9 +40,9 @@ from .events import LameDuck, ServersDiscovered
 from .handshake import Handshake, HandshakeState as HandshakeState, NextStep
 from .monkey import NativeThread, is_patched, native_ident
 from .network_stream import CancelledError, NetworkStream, is_literal, resolve, wait
-from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
 from .server_address import parse_servers, without_dot
+from .server_pool import Backoff, ServerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import ssl
 
     from .auth import Secret
-    from .pool import PoolServer, ServerChoice
     from .protocol import ServerInfo
     from .proxies import Dialer
+    from .server_pool import PoolServer, ServerChoice
     from .websocket import HttpHeaders
 
 Path: TypeAlias = str | PathLike[str]

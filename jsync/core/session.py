@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     from .network_stream import NetworkStream
     from .options import Options
-    from .pool import ServerPool
     from .server_address import ServerAddress
+    from .server_pool import ServerPool
     from .sync import Latch
 
 logger = logging.getLogger("jsync.connection")

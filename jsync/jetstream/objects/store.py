@@ -37,7 +37,7 @@ from ...validation import (
 )
 from ..management import stream_info, update_stream
 from ..watching.driver import open_watch
-from .download import WINDOW_BYTES
+from .chunk_reader import WINDOW_BYTES
 from .engine import (
     CHUNK_SIZE,
     ObjectInfo,
@@ -51,7 +51,7 @@ from .engine import (
     largest_size,
     new_nuid,
 )
-from .files import ObjectReader, ObjectWriter
+from .reader import ObjectReader
 from .rename import Rename, object_exists
 from .rename_marks import claim
 from .repair import StoreCheck, check_store
@@ -59,6 +59,7 @@ from .repository import ObjectRepository, open_repository
 from .status import ObjectStoreStatus
 from .upload import Upload
 from .watch import ObjectWatch
+from .writer import ObjectWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

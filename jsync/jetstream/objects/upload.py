@@ -14,11 +14,11 @@ from ... import errors
 from ..._fast import encode_publish
 from ...core.state import StateMachine
 from ...errors import AmbiguousPutError, ChunkOrderError, Error, ObjectIncompleteError
-from .background_digest import BackgroundDigest
 from .engine import CHUNK_SIZE, digest_text
 from .rename import object_exists
 from .rename_marks import claim
 from .repository import VERIFY_AFTER
+from .upload_digest import UploadDigest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class Upload:
         self.chunk_size = info.chunk_size or CHUNK_SIZE
         self._rest = bytearray()
         session = objects.api.session
-        self._digest = BackgroundDigest(
+        self._digest = UploadDigest(
             session.thread_factory, f"{session.name}-object-digest"
         )
         self._waiting: deque[PubAckFuture] = deque()

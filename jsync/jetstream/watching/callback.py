@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from ...core.callbacks import as_callback_error
 from ...errors import CodecError, Error
-from .engine import Item
+from .source import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,8 +31,8 @@ from ..ordered.factory import ConsumerFactory
 from ..pulls.engine import consume_limits
 from ..stream_end.driver import follow, stream_pending
 from ..stream_end.engine import end_in, end_steps, pending_steps
-from .engine import Item
 from .freshness import Freshness
+from .source import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ...validation import Seconds
     from ..api import API
     from ..stream_end.engine import StreamEnd
-    from .engine import StoredEntry, WatchSource
     from .freshness import Applied
+    from .source import StoredEntry, WatchSource
 
 WatchT = TypeVar("WatchT")
 

@@ -11,7 +11,7 @@ from ...core.resources import NotCopyable, StopOnExit
 from ...errors import SubscriptionClosedError
 from ...validation import check_seconds, format_seconds
 from .callback import WatchCallback
-from .engine import Item
+from .source import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    from jsync.core.pool import PoolServer
+    from jsync.core.server_pool import PoolServer
 
     from ...support.campaign import Campaign
     from ...support.servers import Cluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jsync.core.pool import Backoff, RetryDelay, ServerPool
 from jsync.core.server_address import ServerAddress, parse_server, parse_servers
+from jsync.core.server_pool import Backoff, RetryDelay, ServerPool
 from jsync.errors import AuthenticationError, ConfigError
 
 A, B, C = (ServerAddress(name) for name in "abc")

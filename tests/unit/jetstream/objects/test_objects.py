@@ -16,7 +16,6 @@ import jsync
 from jsync import errors
 from jsync.core.callbacks import ThreadFactory
 from jsync.headers import Headers
-from jsync.jetstream.objects.background_digest import INLINE_CHUNKS, BackgroundDigest
 from jsync.jetstream.objects.chunk_index import SCAN_LIMIT, ChunkIndex
 from jsync.jetstream.objects.config import ObjectStoreConfig
 from jsync.jetstream.objects.engine import (
@@ -32,6 +31,7 @@ from jsync.jetstream.objects.engine import (
     tokens_of,
 )
 from jsync.jetstream.objects.upload import Upload
+from jsync.jetstream.objects.upload_digest import INLINE_CHUNKS, UploadDigest
 from jsync.models import StoredMessage, StreamConfig
 
 from ....support.servers import wait_for
@@ -292,7 +292,7 @@ def test_chunks_in_another_order_are_noticed(sequences: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, INLINE_CHUNKS, INLINE_CHUNKS + 1, 500])
 def test_a_digest_is_the_same_on_every_thread(count: int) -> None:
-    hashing = BackgroundDigest(ThreadFactory(), "digest")
+    hashing = UploadDigest(ThreadFactory(), "digest")
     for number in range(count):
         hashing.update(b"%d" % number)
     data = b"".join(b"%d" % number for number in range(count))
@@ -301,7 +301,7 @@ def test_a_digest_is_the_same_on_every_thread(count: int) -> None:
 
 def test_a_dropped_digest_leaves_no_thread() -> None:
     before = threading.active_count()
-    hashing = BackgroundDigest(ThreadFactory(), "digest")
+    hashing = UploadDigest(ThreadFactory(), "digest")
     for _ in range(100):
         hashing.update(b"1")
     del hashing
@@ -309,7 +309,7 @@ def test_a_dropped_digest_leaves_no_thread() -> None:
 
 
 def test_a_digest_interrupted_by_ctrl_c_stays_silent() -> None:
-    hashing = BackgroundDigest.__new__(BackgroundDigest)
+    hashing = UploadDigest.__new__(UploadDigest)
     hashing.__del__()
 
 

@@ -58,7 +58,7 @@ class _GrowingPages(SubjectReader):
         return request
 
 
-class Download:
+class ChunkReader:
     """The chunks of one object. One thread at a time uses it."""
 
     def __init__(

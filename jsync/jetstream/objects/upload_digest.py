@@ -18,7 +18,7 @@ MAX_QUEUED = 32
 """The most chunks that may wait in the queue of the thread."""
 
 
-class BackgroundDigest:
+class UploadDigest:
     """A SHA-256 of chunks, computed on a separate thread if there are many of them.
 
     The queues are implemented in C, so Ctrl-C cannot leave a lock behind.

@@ -1,12 +1,11 @@
-"""The binary files that `ObjectStore.open` returns."""
+"""An object as a binary file to read, for `ObjectStore.open`."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from ..._fast import safe_finalizer
 from ...core.monkey import lock_for_waits
 from ...errors import (
     ConfigError,
@@ -14,31 +13,23 @@ from ...errors import (
     ObjectIncompleteError,
     ObjectReadError,
 )
-from .download import Download
+from .binary_file import BinaryFile
+from .chunk_reader import ChunkReader
 from .engine import digest_text, known_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Self
 
-    from _typeshed import ReadableBuffer, WriteableBuffer
+    from _typeshed import WriteableBuffer
 
     from .engine import ObjectInfo
     from .repository import ObjectRepository
-    from .upload import Upload
-
-if TYPE_CHECKING:
-
-    class _File(io.BufferedIOBase, BinaryIO):
-        """The type of parameters that take a binary file."""
-else:
-    _File = io.BufferedIOBase
 
 READ_AHEAD = 256 << 10
 """Bytes to request if the wanted number is not known."""
 
 
-class ObjectReader(_File):
+class ObjectReader(BinaryFile):
     """An object as a binary file to read. Any thread may use it, one at a time.
 
     jsync requests at most 8 MiB ahead of you. `seek` sends nothing: the next `read` requests
@@ -66,7 +57,7 @@ class ObjectReader(_File):
         super().__init__()
         self._info = info
         self._ahead = READ_AHEAD if ahead is None else ahead
-        self._download = Download(objects, info, timeout)
+        self._chunks = ChunkReader(objects, info, timeout)
         self._lock = lock_for_waits()
         self._start_check()
         self._failure: ObjectReadError | None = None
@@ -267,28 +258,28 @@ class ObjectReader(_File):
         size = self._size
         if size is not None:
             index = self._position // size
-            self._download.seek(index)
+            self._chunks.seek(index)
             self._start = index * size
-        elif at < 0 or not self._download.index:
-            self._download.seek(0)
+        elif at < 0 or not self._chunks.index:
+            self._chunks.seek(0)
             self._start = 0
         else:
             self._start += len(self._chunk)
         self._chunk = memoryview(b"")
 
     def _next_chunk(self, count: int) -> None:
-        info, download = self._info, self._download
-        index = download.index
+        info, chunks = self._info, self._chunks
+        index = chunks.index
         if index >= info.chunks:
             raise self._failed(self._wrong_size("fewer"))
         known = self._size or 0
-        data = download.next_chunk(max(self._ahead, count + known, 2 * known))
+        data = chunks.next_chunk(max(self._ahead, count + known, 2 * known))
         if self._size is not None and len(data) != min(
             self._size, info.size - index * self._size
         ):
             # Some chunks do not have the size that the info of the object states.
             self._size, self._regular = None, False
-            download.seek(0)
+            chunks.seek(0)
             return
         if self._size is None and not index and self._regular:
             self._size = self._chunk_size(len(data))
@@ -332,9 +323,9 @@ class ObjectReader(_File):
         No chunk with bytes may follow, and the digest must match.
         """
         while self._hashed < self._info.chunks:
-            self._check(self._download.next_chunk(READ_AHEAD))
+            self._check(self._chunks.next_chunk(READ_AHEAD))
         expected = known_digest(self._info.digest)
-        if expected is None and not self._info.chunks and not self._download.is_empty():
+        if expected is None and not self._info.chunks and not self._chunks.is_empty():
             raise self._failed(self._wrong_size("more"))
         actual = self._hash.digest()
         if expected is not None and expected != actual:
@@ -362,8 +353,8 @@ class ObjectReader(_File):
         """Record the error, so that further reads raise it, too, until a `seek`."""
         self._failure = error
         self._start_check()
-        self._download.close()
-        self._download.seek(0)
+        self._chunks.close()
+        self._chunks.seek(0)
         return error
 
     # The position ---------------------------------------------------------------------
@@ -411,147 +402,13 @@ class ObjectReader(_File):
 
     def close(self) -> None:
         """Stop reading. You may call this twice."""
-        download = getattr(self, "_download", None)
-        if download is not None and not self.closed:
+        chunks = getattr(self, "_chunks", None)
+        if chunks is not None and not self.closed:
             with self._lock:
-                download.close()
+                chunks.close()
                 self._chunk = memoryview(b"")
         super().close()
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ValueError("the file is closed")
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"at {self._position}"
         return f"<ObjectReader of {self._info.name!r}, {state}>"
-
-
-class ObjectWriter(_File):
-    """An object as a binary file to write. Use it from one thread.
-
-    `close` makes the bytes the object. Only then can anybody read them, and a former
-    object of that name is removed. Leaving the `with` block does the same. If the block
-    raises, or you forget the file, nothing is stored, and the chunks are removed.
-
-    Example:
-        ```python
-        with store.open("today.csv", "wb") as file:
-            file.write(b"id,total")  # the object is there after the block
-        ```
-    """
-
-    def __init__(self, upload: Upload, name: str) -> None:
-        super().__init__()
-        self._upload = upload
-        self._name = name
-        self._info: ObjectInfo | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the object."""
-        return self._name
-
-    @property
-    def mode(self) -> str:
-        """`wb` or `xb`."""
-        return "xb" if self._upload.exclusive else "wb"
-
-    @property
-    def chunk_size(self) -> int:
-        """Bytes of each message."""
-        return self._upload.chunk_size
-
-    @property
-    def info(self) -> ObjectInfo | None:
-        """The info of the object after `close`. None before."""
-        return self._info
-
-    def writable(self) -> bool:
-        """True."""
-        self._check_open()
-        return True
-
-    def tell(self) -> int:
-        """Get the number of bytes written."""
-        self._check_open()
-        return self._upload.written
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        """Write bytes. Blocks while 12 MiB or 4096 chunks wait for their acks.
-
-        If it raises, the put has failed. Nothing is stored, and the file is closed.
-
-        Args:
-            data: The bytes.
-
-        Returns:
-            The number of bytes, which is always all of them.
-
-        Raises:
-            StreamStoreError: The store is full.
-            StreamSealedError: The store is sealed.
-            StallTimeoutError: The server stored nothing for 30 seconds.
-            ConnectionLostError: The connection broke.
-        """
-        self._check_open()
-        try:
-            return self._upload.write(data)
-        except BaseException as error:
-            self._abort(error)
-            raise
-
-    def close(self) -> None:
-        """Wait until all bytes are stored, and make them the object. Blocks.
-
-        A second call does nothing.
-
-        Raises:
-            AmbiguousPutError: No answer came. The object may be stored.
-            ObjectExistsError: In mode `xb`, another program has put an object of that
-                name. It stays.
-            APIError: The server rejects the object. Nothing is stored.
-        """
-        if self.closed:
-            return
-        try:
-            self._info = self._upload.finish()
-        except BaseException as error:
-            self._abort(error)
-            raise
-        super().close()
-
-    def discard(self) -> None:
-        """Abandon the put. Nothing is stored, and the chunks are removed. Blocks."""
-        if not self.closed:
-            self._abort(None)
-
-    def _abort(self, error: BaseException | None) -> None:
-        # Close first: after this line the file can no longer become an object.
-        super().close()
-        self._upload.abort(error)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ValueError("the file is closed")
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is None:
-            self.close()
-        elif not self.closed:
-            self._abort(error)
-
-    def __enter__(self) -> Self:
-        self._check_open()
-        return self
-
-    @safe_finalizer
-    def __del__(self) -> None:
-        upload = getattr(self, "_upload", None)
-        if upload is not None and not self.closed:
-            super().close()
-            upload.abort_nowait()
-
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{self.tell()} bytes so far"
-        return f"<ObjectWriter of {self._name!r}, {state}>"
