@@ -56,7 +56,9 @@ of this file have the order of the parts: each part uses names of the parts befo
         arrow_source       tables of other libraries, to be published: ArrowSource
         kv_operation       the operation that an entry of a bucket stands for
         direct_get         answers to direct gets: DirectGetReply
-        kv_entry           messages of buckets as entries: InitialState, EntryReader
+        kv_entry           messages of buckets as entries
+        initial_state      the end of the entries with which a watch begins: InitialState
+        entry_reader       the entries of a watch, one by one: EntryReader
 
 Threads share the objects here by these rules. docs/locks.md has the protection of each.
 
@@ -177,6 +179,8 @@ include "_fast_parts/delivery/iterator.pxi"
 include "_fast_parts/read/kv_operation.pxi"
 include "_fast_parts/read/direct_get.pxi"
 include "_fast_parts/read/kv_entry.pxi"
+include "_fast_parts/read/initial_state.pxi"
+include "_fast_parts/read/entry_reader.pxi"
 include "_fast_parts/publish/stream_ack.pxi"
 include "_fast_parts/io/reply_mux.pxi"
 include "_fast_parts/io/prepared_request.pxi"
