@@ -1,13 +1,16 @@
 """The `jsync` command.
 
-app         the frame: commands loaded when they are used, options that all of them take
-groups      commands with subcommands, and other names of commands
-settings    the connection that those options describe
-commands    a module for each command, and the table of their lines of help
-params      types of parameters, tables of options, templates, configurations in files
-ui          tables for people, tab-separated lines for pipes, JSON, errors, prompts
-ingest      rows of files into a stream
-top         streams and consumers, live
+The parts, lowest first:
+
+    groups      commands with subcommands, and other names of commands
+    app         the frame: commands loaded when they are used, options that all of them take
+    params      types of parameters, tables of options, templates, the connection of the options
+    ui          tables for people, tab-separated lines for pipes, JSON, errors, prompts
+    decorators  decorators of commands
+    diagnosis   problems of streams, consumers and servers, found in their infos
+    ingest      rows of files into a stream
+    top         streams and consumers, live
+    commands    a module for each command, and the table of their lines of help
 """
 
 from __future__ import annotations

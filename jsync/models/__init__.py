@@ -2,18 +2,20 @@
 
 The parts, lowest first:
 
-    codec       conversion of values to and from the wire
-    model       the base of all: reading, writing, checking, comparing
-    name        the rules for names and subjects
-    source      mirrors, sources, transforms, republishing
-    stream      the configuration of streams
-    consumer    the configuration of consumers
-    cluster     the servers that hold them
-    ack         publish acks, and errors in replies
-    info        the info about streams and consumers
-    account     the use and the limits of an account
-    advisory    the events that servers publish
-    stored      messages as a stream holds them
+    codec           conversion of values to and from the wire
+    server_version  the server versions that introduced fields
+    model           the base of all: reading, writing, checking, comparing
+    name            the rules for names and subjects
+    source          mirrors, sources, transforms, republishing
+    stream          the configuration of streams
+    consumer        the configuration of consumers
+    cluster         the servers that hold them
+    ack             publish acks, and errors in replies
+    info            the info about streams and consumers
+    account         the use and the limits of an account
+    advisory        the events that servers publish
+    publish         the options of a message besides its payload
+    stored          messages as a stream holds them
 
 The rest of jsync imports from here.
 """

@@ -34,25 +34,33 @@ data the server sends no payloads. The names of its options are not case-sensiti
 
 The map, lowest first:
 
-    options       names and parsing of the options
-    connection    one connection per process, from the `nats.*` options
-    buckets       the messages of a key-value bucket
+    options         names and parsing of the options
+    errors          the meaning of an error of Spark, in one line (pure)
+    retry           retries while a server does not answer
+    connection      one connection per process, from the `nats.*` options
+    buckets         the messages of a key-value bucket
+    bucket_limit    the limit of a bucket where the account requires one
+    server_columns  the columns that a server gives to each message (pure)
+    column_types    the types of all columns in Spark (pure)
+    schema          the columns of the source
+    columns         record batches for Spark
+    fingerprint     detection of streams that were restored from older data
+    offsets         the position of a query in its streams
+    source_options  the options of a read (pure)
     object_options  the options of a read of an object store
-    schema        the columns of the source
-    columns       record batches for Spark
-    retry         retries while a server does not answer
-    fingerprint   detection of streams that were restored from older data
-    offsets       the position of a query in its streams
+    pushdown        the ranges and subjects to which filters narrow a batch (pure)
     range_progress  the progress in a range, and its missing messages
-    stream_state  the state of streams, as their leaders report it
-    range_reader  a range of a stream, on an executor
-    source        batches, and `micro_batch` micro-batches
-    tables        batches of the last message of each subject or key
-    objects       batches of the objects of an object store
-    sink          writing
-    data_source   the entry point that Spark calls
-    monitoring    the lag of queries, for logs, Prometheus and a bucket
-    pipeline      TOML files that define reads, transformations and writes
+    stream_state    the state of streams, as their leaders report it
+    range_reader    a range of a stream, on an executor
+    parallel        parallel requests, and streams that are opened early
+    source          batches
+    micro_batch     streaming reads in micro-batches
+    tables          batches of the last message of each subject or key
+    objects         batches of the objects of an object store
+    sink            writing
+    data_source     the entry point that Spark calls
+    monitoring      the lag of queries, for logs, Prometheus and a bucket
+    pipeline        TOML files that define reads, transformations and writes
 """
 
 from __future__ import annotations

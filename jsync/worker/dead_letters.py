@@ -1,4 +1,7 @@
-"""Dead letters: store those of messages at their `max_deliver`, and replay them."""
+"""Dead letters: store those of messages at their `max_deliver`, and replay them all.
+
+`jetstream.retries` decides about each failed message, and stores its dead letter.
+"""
 
 from __future__ import annotations
 

@@ -166,6 +166,13 @@ def _source(
     return True, ".".join([*base, *([module] if module else [])])
 
 
+def package_map(text: str) -> list[str]:
+    """Return the files and folders that the docstring of a package lists, in its order."""
+    docstring = ast.get_docstring(parsed(text)) or ""
+    _, _, listed = docstring.rpartition(":\n\n    ")
+    return re.findall(r"^(?: {4})?(\w+) {2,}\S", listed, re.MULTILINE)
+
+
 def layers(modules: Mapping[str, Source]) -> list[str]:
     """Return the parts of the package, lowest first, by the map in the docstring of jsync.
 
@@ -467,3 +474,26 @@ def test_folders_of_the_command_stay_small(folder: str) -> None:
                 names = [node.module] if node.module else [a.name for a in node.names]
                 linked.update([path.stem, *names])
     assert len(linked) <= MAX_LINKED_FILES
+
+
+# The maps of packages ------------------------------------------------------------------
+
+MAPS = sorted(
+    path.parent
+    for path in ROOT.rglob("__init__.py")
+    if path.parent != ROOT and package_map(path.read_text())
+)
+
+
+def test_many_packages_have_a_map() -> None:
+    assert len(MAPS) > 10
+
+
+@pytest.mark.parametrize(
+    "package", MAPS, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_the_map_of_a_package_names_its_files(package: Path) -> None:
+    files = {path.stem for path in package.glob("*.py")}
+    folders = {path.parent.name for path in package.glob("*/__init__.py")}
+    named = package_map((package / "__init__.py").read_text())
+    assert sorted(named) == sorted((files | folders) - {"__init__"})

@@ -2,9 +2,9 @@
 
 The parts, lowest first:
 
-    engine      the stream that is watched, and its entries, as protocols (pure)
-    current     how current a watch is, by the answers of the leader
-    driver      an ordered consumer read as entries
-    callback    the calls of a callback with these entries, on a pool of threads
-    watch       the entries one by one, on top of `driver`
+    source     the stream that is watched, and its entries, as protocols (pure)
+    freshness  how current a watch is, by the answers of the leader (pure)
+    driver     an ordered consumer read as entries
+    callback   the calls of a callback with these entries, on a pool of threads
+    watch      the entries one by one, on top of `driver`
 """

@@ -2,17 +2,19 @@
 
 The map, lowest first:
 
-    columns     the columns of a frame, as parts of a message   (pure)
-    options     the options of a write
-    target      checks of the stream that is written
-    fence_state  the decisions about the replay of a batch       (pure)
-    report      the results of a task, and of a batch
-    bucket      a key-value bucket (ADR-8), for the fence
-    batch_fence  the fence, with its entries on the server
+    columns       the columns of a frame, as parts of a message (pure)
+    entries       changes of the keys of a bucket, as messages
+    options       the options of a write
+    target        checks of the stream that is written
+    fence_state   the decisions about the replay of a batch (pure)
+    report        the results of a task, and of a batch
+    bucket        a key-value bucket (ADR-8), for the fence
+    batch_fence   the fence, with its entries on the server
     dead_letters  rows that no stream takes
-    rows        the rows of Spark as record batches
-    publishers  the publishing of one task's rows
-    writer      the writers that Spark calls
+    message_ids   the ids of a task's messages, each of which is unique
+    rows          the rows of Spark as record batches
+    publishers    the publishing of one task's rows
+    writer        the writers that Spark calls
 """
 
 from __future__ import annotations
