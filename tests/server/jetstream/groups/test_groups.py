@@ -430,6 +430,8 @@ def test_a_member_continues_after_its_consumer_was_deleted(
             js.delete_consumer(f"{orders}-g", "a")
             publish(js, orders, range(number, number + 1))
             log.await_numbers(orders, number + 1)
+            # A deleted consumer takes no ack, and its message is delivered again.
+            wait_for(lambda: not js.stream(f"{orders}-g").info().state.messages)
 
 
 def test_a_connection_drain_finishes_the_message_and_leaves(

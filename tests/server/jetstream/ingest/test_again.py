@@ -174,10 +174,9 @@ def test_a_connection_closed_between_batches_ends_the_ingest(
     "make",
     [
         lambda js: js.fast_ingest(ack_timeout=0),
-        lambda js: js.publisher(window=0),
         lambda js: js.atomic_batch(max_messages=0),
     ],
-    ids=["ingest", "publisher", "batch"],
+    ids=["ingest", "batch"],
 )
 def test_an_ingest_with_refused_options_has_a_repr(
     js: JetStream, make: Callable[[JetStream], object]
@@ -189,7 +188,7 @@ def test_an_ingest_with_refused_options_has_a_repr(
         for frame, _ in traceback.walk_tb(caught.tb)
         if isinstance(
             frame.f_locals.get("self"),
-            jsync.FastIngest | jsync.Publisher | jsync.AtomicBatch,
+            jsync.FastIngest | jsync.AtomicBatch,
         )
     ]
     assert halves

@@ -44,7 +44,10 @@ def end_of(consumer: jsync.OrderedConsumer, face: str) -> Callable[[], object]:
                 work.wait(LONG)
         elif face == "fetch":
             while True:
-                with consumer.fetch(10, timeout=1.0) as batch:
+                with (
+                    contextlib.suppress(errors.TimeoutError),
+                    consumer.fetch(10, timeout=1.0) as batch,
+                ):
                     for _ in batch:
                         pass
         else:
