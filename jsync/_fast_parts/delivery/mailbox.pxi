@@ -641,14 +641,23 @@ cdef class Mailbox(Sink):
         cdef Section section
         enter(&section, <PyObject*>self)
         try:
-            self._task = task
             self.queue = queue
+            self.swap_task(task)
             if self.count or load_int_relaxed(&self.over):
                 starved = self.schedule()
         finally:
             leave(&section)
         if starved:
             queue.on_starved()
+
+    @cython.final
+    cdef object swap_task(self, object task):
+        """Set `task`, and return the last one. Called in the section."""
+        cdef object last = self._task
+        self._task = task
+        if self.queue is not None:
+            add_int(&self.queue.mailboxes, (task is not None) - (last is not None))
+        return last
 
     @cython.final
     cdef int hold(self, object runner) except -1:
@@ -752,7 +761,7 @@ cdef class Mailbox(Sink):
         """Take `task`, so that only one thread ends it. None if another one has it."""
         cdef Section section
         enter(&section, <PyObject*>self)
-        task, self._task = self._task, None
+        task = self.swap_task(None)
         leave(&section)
         return task
 
@@ -768,7 +777,7 @@ cdef class Mailbox(Sink):
         if self.count or self._runner is not None or not load_int_relaxed(&self.over):
             leave(&section)
             return
-        task, self._task = self._task, None
+        task = self.swap_task(None)
         leave(&section)
         if task is None:
             return
@@ -777,7 +786,7 @@ cdef class Mailbox(Sink):
         except BaseException:
             enter(&section, <PyObject*>self)
             try:
-                self._task = task
+                self.swap_task(task)
                 starved = self.schedule()
             finally:
                 leave(&section)

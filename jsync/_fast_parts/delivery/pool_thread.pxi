@@ -42,10 +42,13 @@ cdef class PoolThread(ThreadNode):
             if mailbox is None and not ended:
                 started = jsync_now()
                 try:
-                    wait_for_wake(
-                        write_buffer, &self.park, deadline,
-                        last is not None and load_int_relaxed(&last.self_reading), held,
-                    )
+                    if held or load_int_relaxed(&queue.mailboxes):
+                        wait_for_wake(
+                            write_buffer, &self.park, deadline,
+                            last is not None and load_int_relaxed(&last.self_reading), held,
+                        )
+                    else:  # it waits for no bytes, so another thread may read the socket
+                        park_wait(&self.park, deadline, write_buffer)
                 except BaseException:
                     self.give_up()
                     raise

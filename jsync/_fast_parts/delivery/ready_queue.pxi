@@ -41,6 +41,7 @@ cdef class ReadyQueue:
     cdef ReadyItem* ring  # its size is a power of two, NULL until the first mailbox
     cdef size_t capacity, head, length
     cdef uint64_t taken
+    cdef int mailboxes  # those with a `task`, whether they have messages or not
     cdef ThreadNode idle  # the one that parked last, which is woken first
     cdef bint waking  # a thread was woken, and has not looked yet
     cdef bint starved

@@ -23,6 +23,8 @@ from jsync._fast import (
     IOLoop,
     JetStreamMailbox,
     Mailbox,
+    PoolThread,
+    ReadyQueue,
     Waiter,
     Waker,
     WriteBuffer,
@@ -378,6 +380,23 @@ def test_after_a_read_waiters_recall_the_io_thread(
     # No thread has read since, so the I/O thread does not need to be called back.
     assert other.get(0.0001) is None
     assert not wire.has_woken_the_io_thread()
+
+
+def test_an_idle_pool_leaves_the_socket_to_readers(wire: Wire) -> None:
+    """Its last mailbox has ended, so no message is for it."""
+    queue = ReadyQueue(wire.write_buffer, lambda: None)
+    pooled = Mailbox(wire.write_buffer, SID + 1)
+    pooled.pool(queue, "a task")
+    assert pooled.claim_task() == "a task"
+    idle = threading.Thread(target=PoolThread(queue, "a thread").next, args=(60.0,))
+    idle.start()
+    wait_until_blocked(idle)
+    wire.far.sendall(MESSAGE)
+    try:
+        assert wire.mailbox.next(20).data == b"x"  # no other thread reads the socket
+    finally:
+        queue.end()
+        idle.join()
 
 
 def test_a_writer_waiting_for_room_meets_new_limits() -> None:
