@@ -19,7 +19,7 @@ cdef enum:
     SEND_CHUNK = 256 * 1024
     FLUSH_ROUND = 2 * 1024 * 1024
     JOINED_NS = 100_000
-    MAX_JOINED = 8  # so that the server works while other threads write
+    MAX_JOINED = 8
 
 cdef enum WriteState:
     PAUSED  # disconnected: resendable frames are kept, the others are refused
@@ -648,6 +648,8 @@ cdef class WriteBuffer(IOThreadHandle):
                 return False
         else:
             store_int_relaxed(&self.joined, self.joined + 1)
+            if 2 * self.joined > load_int(&self.parked):
+                return False  # half of them, so that the server works while others write
         return self.state == DIRECT and self.joined < MAX_JOINED
 
     cdef int send_or_request_flush_and_unlock(self, bint urgent) noexcept:
