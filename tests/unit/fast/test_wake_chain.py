@@ -6,6 +6,7 @@ import contextlib
 import random
 import re
 import socket
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -165,6 +166,30 @@ def test_a_request_leaves_without_the_other_threads(wire: Wire) -> None:
         wire.answer(wire.receive("b.1", "c.1"))
         for each in busy:
             each.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a stream hides what was sent")
+def test_requests_leave_before_all_threads_have_theirs() -> None:
+    """The server works on the first ones while the other threads write."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    waker = Waker()
+    with near, far:
+        wire = Wire(near, far, waker)
+        threads = {name: Requester(wire, name, *[list] * 4) for name in "abcdefgh"}
+        answer_together(wire, *threads.values())
+        for _ in range(4):
+            requests: list[tuple[str, bytes]] = []
+            while len(requests) < len(threads):
+                sent = REQUEST.findall(far.recv(1 << 16))
+                assert len(sent) <= len(threads) / 2
+                requests += [(subject.decode(), token) for subject, token in sent]
+            for each in threads.values():
+                each.wait_until_blocked()
+            wire.answer(requests)
+        for each in threads.values():
+            each.join()
+        wire.stop()
+    waker.close()
 
 
 def test_a_chain_that_stops_delays_no_later_answer(wire: Wire) -> None:
